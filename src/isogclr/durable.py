@@ -1,0 +1,67 @@
+"""Files and directories that appear completely or not at all, and stay after a power cut.
+
+Order matters: the data is on disk (fsync of the file) before the name points to it (rename), and the name is on
+disk (fsync of the directory) before anybody is told. A rename without the first fsync can survive a crash as an
+empty file; one without the last can be forgotten.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+Buffer = bytes | bytearray | memoryview
+
+
+def write_all(descriptor: int, data: Buffer) -> None:
+    """Write every byte: `os.write` may write less than it was given."""
+    view = memoryview(data).cast("B")
+    while len(view):
+        view = view[os.write(descriptor, view) :]
+
+
+def fsync_directory(path: Path) -> None:
+    """Make the names inside a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, chunks: Iterable[Buffer]) -> None:
+    """Create a file with the given bytes and make its content durable. It must not exist yet."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        for chunk in chunks:
+            write_all(descriptor, chunk)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def temporary_name(path: Path) -> Path:
+    """A name beside `path` that no other process uses; the prefix marks it as rubbish after a crash."""
+    return path.with_name(f".partial-{path.name}-{os.getpid()}-{secrets.token_hex(4)}")
+
+
+def replace_file(path: Path, chunks: Iterable[Buffer]) -> None:
+    """Give `path` a new content: readers see the old one or the new one, never a part."""
+    partial = temporary_name(path)
+    try:
+        write_file(partial, chunks)
+        os.rename(partial, path)  # noqa: PTH104 (the trace of os calls is what the crash tests assert)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    fsync_directory(path.parent)
+
+
+def publish_directory(partial: Path, final: Path) -> None:
+    """Let a finished directory appear under its final name. Its files are durable already (`write_file`)."""
+    for folder, _, _ in os.walk(partial, topdown=False):
+        fsync_directory(Path(folder))
+    os.rename(partial, final)  # noqa: PTH104
+    fsync_directory(final.parent)
