@@ -20,7 +20,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="isogclr", description="CLIP with a learned temperature for every sample.")
+    parser = argparse.ArgumentParser(
+        prog="isogclr", description="CLIP with a learned temperature for every sample."
+    )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
     return parser

@@ -1,0 +1,187 @@
+"""Configurations of the losses: frozen, validated once, every problem reported together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from isogclr.errors import ConfigError
+from isogclr.schedules import Constant, CosineDecay, Schedule
+
+# Step of τ when none is given. 0.03 is the recipe of the authors' code. One Adam step is about η whatever G is,
+# so it needs a value small against τ itself.
+DEFAULT_TEMPERATURE_RATES = {"momentum": 0.03, "adam": 0.001}
+
+
+class _Problems(list[str]):
+    """Collects what is wrong with a configuration."""
+
+    def require(self, condition: bool, name: str, value: object, expected: str) -> None:
+        if not condition:
+            self.append(f"{name} is {value!r}, but must be {expected}")
+
+    def positive(self, name: str, value: float) -> None:
+        self.require(math.isfinite(value) and value > 0, name, value, "a finite number above 0")
+
+    def unit_interval(self, name: str, value: float) -> None:
+        self.require(0 < value <= 1, name, value, "in (0, 1]")
+
+    def finish(self) -> None:
+        if self:
+            raise ConfigError(self)
+
+
+@dataclass(frozen=True)
+class MovingAverageConfig:
+    """What SogCLR and iSogCLR share.
+
+    Args:
+        gamma: weight of the batch estimate in the moving average s (the paper's β_0); 1 keeps no memory.
+        gamma_schedule: `constant`, or `cosine`: from 1 to `gamma` over `gamma_decay_steps`.
+        gamma_decay_steps: length of the cosine; usually half of the run.
+        tile_rows: anchors that the kernel holds at a time; None chooses from the batch.
+        validate: check the values of features and rows in every call. It synchronises with the device.
+    """
+
+    gamma: float = 0.8
+    gamma_schedule: Literal["constant", "cosine"] = "constant"
+    gamma_decay_steps: int | None = None
+    tile_rows: int | None = None
+    validate: bool = False
+
+    def __post_init__(self) -> None:
+        problems = _Problems()
+        self._check(problems)
+        problems.finish()
+
+    def _check(self, problems: _Problems) -> None:
+        problems.unit_interval("gamma", self.gamma)
+        schedules = ("constant", "cosine")
+        problems.require(
+            self.gamma_schedule in schedules, "gamma_schedule", self.gamma_schedule, f"one of {schedules}"
+        )
+        if self.gamma_schedule == "cosine":
+            known = self.gamma_decay_steps is not None and self.gamma_decay_steps > 0
+            problems.require(
+                known,
+                "gamma_decay_steps",
+                self.gamma_decay_steps,
+                "a number of steps above 0 with a cosine schedule",
+            )
+        _check_tile_rows(problems, self.tile_rows)
+
+    def gamma_at(self) -> Schedule:
+        """γ as a function of the step."""
+        if self.gamma_schedule == "constant":
+            return Constant(self.gamma)
+        assert self.gamma_decay_steps is not None
+        return CosineDecay(start=1.0, end=self.gamma, decay_steps=self.gamma_decay_steps)
+
+
+@dataclass(frozen=True)
+class SogCLRConfig(MovingAverageConfig):
+    """SogCLR: the moving average, with one fixed temperature.
+
+    Args:
+        temperature: τ of every anchor.
+    """
+
+    temperature: float = 0.01
+
+    def _check(self, problems: _Problems) -> None:
+        super()._check(problems)
+        problems.positive("temperature", self.temperature)
+
+
+@dataclass(frozen=True)
+class ISogCLRConfig(MovingAverageConfig):
+    """iSogCLR: the moving average, and a temperature that is learned.
+
+    Args:
+        rho: radius of the KL ball around uniform weights; above log(batch − 1) it never binds.
+        temperature_init: τ of a sample that was never visited.
+        temperature_min: lower bound τ_0, also the weight of the KL term in the primal problem.
+        temperature_max: upper bound.
+        temperature_rate: step size η; None takes 0.03 with `momentum` and 0.001 with `adam`.
+        temperature_optimizer: `momentum` (the paper), or `adam` with bias correction by a sample's visits.
+        momentum_weight: weight β_1 of the new gradient in the momentum.
+        second_moment_weight: weight β_2 of the new squared gradient (`adam` only).
+        gradient_limit: bound of |G(τ)|.
+        normalized_weights: weights in G(τ) that sum to 1, whatever the age of s.
+        temperature_scope: `individual`, or `global`: one τ for all samples and both directions (RGCL-g).
+    """
+
+    rho: float = 6.0
+    temperature_init: float = 0.01
+    temperature_min: float = 0.005
+    temperature_max: float = 1.0
+    temperature_rate: float | None = None
+    temperature_optimizer: Literal["momentum", "adam"] = "momentum"
+    momentum_weight: float = 0.9
+    second_moment_weight: float = 0.001
+    gradient_limit: float = 5.0
+    normalized_weights: bool = False
+    temperature_scope: Literal["individual", "global"] = "individual"
+
+    def _check(self, problems: _Problems) -> None:
+        super()._check(problems)
+        for name in ("rho", "temperature_min", "gradient_limit"):
+            problems.positive(name, getattr(self, name))
+        for name in ("momentum_weight", "second_moment_weight"):
+            problems.unit_interval(name, getattr(self, name))
+        if self.temperature_rate is not None:
+            rate = self.temperature_rate
+            problems.require(math.isfinite(rate) and rate >= 0, "temperature_rate", rate, "finite and at least 0")
+        bounds = (self.temperature_min, self.temperature_init, self.temperature_max)
+        problems.require(
+            bounds[0] <= bounds[1] <= bounds[2] < math.inf,
+            "(temperature_min, temperature_init, temperature_max)",
+            bounds,
+            "in ascending order and finite",
+        )
+        optimizers, scopes = tuple(DEFAULT_TEMPERATURE_RATES), ("individual", "global")
+        problems.require(
+            self.temperature_optimizer in optimizers,
+            "temperature_optimizer",
+            self.temperature_optimizer,
+            f"one of {optimizers}",
+        )
+        problems.require(
+            self.temperature_scope in scopes, "temperature_scope", self.temperature_scope, f"one of {scopes}"
+        )
+
+    def temperature_rate_at(self) -> Schedule:
+        """η as a function of the step."""
+        if self.temperature_rate is None:
+            return Constant(DEFAULT_TEMPERATURE_RATES[self.temperature_optimizer])
+        return Constant(self.temperature_rate)
+
+
+@dataclass(frozen=True)
+class CyCLIPConfig:
+    """CyCLIP (Goel et al. 2022): CLIP and two consistency terms.
+
+    Args:
+        in_modal_weight: weight of Σ (⟨I_j, I_k⟩ − ⟨T_j, T_k⟩)² / B.
+        cross_modal_weight: weight of Σ (⟨I_j, T_k⟩ − ⟨I_k, T_j⟩)² / B.
+        tile_rows: anchors that the kernel holds at a time; None chooses from the batch.
+        validate: check the values of the features in every call. It synchronises with the device.
+    """
+
+    in_modal_weight: float = 0.25
+    cross_modal_weight: float = 0.25
+    tile_rows: int | None = None
+    validate: bool = False
+
+    def __post_init__(self) -> None:
+        problems = _Problems()
+        for name in ("in_modal_weight", "cross_modal_weight"):
+            value = getattr(self, name)
+            problems.require(math.isfinite(value) and value >= 0, name, value, "finite and at least 0")
+        _check_tile_rows(problems, self.tile_rows)
+        problems.finish()
+
+
+def _check_tile_rows(problems: _Problems, tile_rows: int | None) -> None:
+    problems.require(tile_rows is None or tile_rows > 0, "tile_rows", tile_rows, "a number above 0, or None")

@@ -1,0 +1,139 @@
+"""What every loss is: features and state in, a value with gradients and new state out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from isogclr.objective import first_occurrence
+
+
+@dataclass(frozen=True)
+class SampleState:
+    """State of some samples, as a value: one tensor a column, one entry a sample.
+
+    Zeros everywhere mean "never visited": what a loss starts from then is in its configuration.
+
+    Args:
+        columns: name → [B] floats. The names are those of the store (`image_temperature`, …).
+        visits: how often each sample was updated, [B] int64.
+    """
+
+    columns: Mapping[str, Tensor]
+    visits: Tensor
+
+    @classmethod
+    def zeros(
+        cls,
+        columns: Iterable[str],
+        samples: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> SampleState:
+        """State of samples that were never visited."""
+        values = {name: torch.zeros(samples, device=device, dtype=dtype) for name in columns}
+        return cls(values, torch.zeros(samples, device=device, dtype=torch.int64))
+
+    def take(self, rows: Tensor) -> SampleState:
+        """The state of the samples at `rows`, as a copy."""
+        return SampleState({name: value[rows] for name, value in self.columns.items()}, self.visits[rows])
+
+    def put(self, rows: Tensor, new: SampleState) -> None:
+        """Overwrite the samples at `rows`, in place: for a table that fits into memory, such as a test's.
+
+        Of a row that stands more than once, the first occurrence counts.
+        """
+        first = first_occurrence(rows)
+        kept = rows[first]
+        for name, value in self.columns.items():
+            value[kept] = new.columns[name][first].to(value)
+        self.visits[kept] = new.visits[first].to(self.visits)
+
+    def __len__(self) -> int:
+        return self.visits.shape[0]
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """What a step of a loss gives. All tensors but `loss` are detached.
+
+    Args:
+        loss: 0-dim, differentiable. Of W ranks, each reports the mean over its own anchors.
+        state: new state of the local samples; None for a loss without state.
+        write: [B] bool, the rows of `state` that are to be stored: False for a later occurrence of a row in the
+            global batch, for a sample without negatives, and where the update was not finite.
+        shared: new state that all samples share (a single row); None for a loss without.
+        details: unreduced quantities by name, for `statistics`.
+    """
+
+    loss: Tensor
+    state: SampleState | None = None
+    write: Tensor | None = None
+    shared: SampleState | None = None
+    details: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class ContrastiveLoss(nn.Module, ABC):
+    """A loss over image and text features of unit length, [B, D] each.
+
+    Attributes:
+        name: the name in the registry.
+        state_columns: columns of `SampleState` that it keeps for each sample.
+        shared_columns: columns of the state that all samples share.
+        uses_logit_scale: whether the model's `logit_scale` has an effect.
+    """
+
+    name: str
+    state_columns: tuple[str, ...] = ()
+    shared_columns: tuple[str, ...] = ()
+    uses_logit_scale: bool = False
+
+    @abstractmethod
+    def forward(
+        self,
+        image_features: Tensor,
+        text_features: Tensor,
+        *,
+        logit_scale: Tensor | None = None,
+        logit_bias: Tensor | None = None,
+        rows: Tensor | None = None,
+        state: SampleState | None = None,
+        shared: SampleState | None = None,
+        step: int = 0,
+    ) -> LossOutput:
+        """Evaluate the loss on the local pairs, together with those of all other ranks.
+
+        Args:
+            logit_scale, logit_bias: the model's; a loss that does not use them keeps them in the graph.
+            rows: position of each pair's sample in the state, [B] int64.
+            state: of these samples.
+            shared: of all samples together.
+            step: optimizer steps taken so far, for schedules.
+        """
+
+    def initial_state(self, samples: int, **options: object) -> SampleState:
+        """State of samples that were never visited; options as for `SampleState.zeros`."""
+        return SampleState.zeros(self.state_columns, samples, **options)  # type: ignore[arg-type]
+
+    def initial_shared(self, **options: object) -> SampleState | None:
+        """Shared state before the first step; None for a loss without."""
+        if not self.shared_columns:
+            return None
+        return SampleState.zeros(self.shared_columns, 1, **options)  # type: ignore[arg-type]
+
+    def statistics(self, output: LossOutput) -> dict[str, Tensor]:
+        """Quantities worth logging, as 0-dim tensors on the device. Computed when asked, so that a step is not."""
+        return {}
+
+
+def keep_in_graph(loss: Tensor, *unused: Tensor | None) -> Tensor:
+    """Add parameters that have no effect with weight 0: DistributedDataParallel waits for all gradients."""
+    for parameter in unused:
+        if parameter is not None and parameter.requires_grad:
+            loss = loss + 0.0 * parameter.sum()
+    return loss

@@ -1,0 +1,169 @@
+"""CyCLIP: CLIP with consistency of the two embeddings (Goel et al. 2022)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from isogclr import kernel
+from isogclr.config import CyCLIPConfig
+from isogclr.distributed import Ranks
+from isogclr.errors import InputError
+from isogclr.kernel import Directions, Kept, Pairs, Statistics
+from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
+from isogclr.losses.inputs import check_features
+from isogclr.losses.pairs import gather_pairs
+
+
+class CyCLIPLoss(ContrastiveLoss):
+    """CLIP + λ_in Σ_jk (⟨I_j,I_k⟩ − ⟨T_j,T_k⟩)²/B + λ_cross Σ_jk (⟨I_j,T_k⟩ − ⟨I_k,T_j⟩)²/B.
+
+    Difference to `clip`: the two terms; and, like iSogCLR, it computes in fp32 and gives the exact gradient of the
+    global batch with any number of ranks.
+
+    Args:
+        config: see `CyCLIPConfig`.
+        ranks: the processes that share a batch; None takes those of the default group at the first call.
+    """
+
+    name = "cyclip"
+    uses_logit_scale = True
+
+    def __init__(self, config: CyCLIPConfig | None = None, ranks: Ranks | None = None) -> None:
+        super().__init__()
+        self.config = config or CyCLIPConfig()
+        self.ranks = ranks
+
+    def forward(
+        self,
+        image_features: Tensor,
+        text_features: Tensor,
+        *,
+        logit_scale: Tensor | None = None,
+        logit_bias: Tensor | None = None,
+        rows: Tensor | None = None,
+        state: SampleState | None = None,
+        shared: SampleState | None = None,
+        step: int = 0,
+    ) -> LossOutput:
+        """See `ContrastiveLoss.forward`; `rows`, `state` and `step` have no effect."""
+        check_features(image_features, text_features, values=self.config.validate)
+        if logit_scale is None:
+            raise InputError("logit_scale is None, but cyclip multiplies its similarities by it: pass the model's")
+        if self.ranks is None:
+            self.ranks = Ranks()
+        inputs = [image_features, text_features, logit_scale]
+        differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+        with torch.no_grad(), kernel.exact_products(image_features.device.type):
+            # CyCLIP knows no samples: the rows only tell pairs (0) from padding.
+            present = torch.zeros(image_features.shape[0], dtype=torch.int64, device=image_features.device)
+            pairs = gather_pairs(self.ranks, image_features, text_features, present, mask_positives=False)
+            terms = [
+                _contrast(pairs, logit_scale, self.ranks, self.config.tile_rows, differentiable),
+                _consistency(pairs, self.ranks, self.config),
+            ]
+            value = terms[0].value + terms[1].value
+        if differentiable:
+            gradients = [terms[0].image + terms[1].image, terms[0].text + terms[1].text]
+            gradients = [gradient[: image_features.shape[0]] for gradient in gradients]
+            value = kernel.attach_gradients(value, inputs, [*gradients, terms[0].scale])
+        return LossOutput(keep_in_graph(value, logit_bias))
+
+
+class _Term(NamedTuple):
+    """A value on this rank and W times its gradients (DDP averages over the ranks)."""
+
+    value: Tensor
+    image: Tensor
+    text: Tensor
+    scale: Tensor
+
+
+def _share(pairs: Pairs, ranks: Ranks) -> Tensor:
+    """W / B: with it, the mean over ranks of the ranks' sums is the mean over all pairs."""
+    return ranks.size / (pairs.all_rows >= 0).sum().to(pairs.own_image.dtype)
+
+
+def _contrast(
+    pairs: Pairs, logit_scale: Tensor, ranks: Ranks, tile_rows: int | None, differentiable: bool
+) -> _Term:
+    """CLIP: ½ mean_i [−log softmax_j(σ S_ij)_i] of both directions; every candidate counts, the partner too."""
+    present = pairs.own_rows >= 0
+    scale = logit_scale.to(pairs.own_image.dtype).reshape(())
+    each = scale.expand(present.shape[0])
+    image, text, kept = kernel.statistics(pairs, Directions(each, each), tile_rows)
+    positive = (pairs.own_image * pairs.own_text).sum(dim=1)
+    share = _share(pairs, ranks)
+
+    def total(values: Tensor) -> Tensor:
+        return torch.where(present, values, 0.0).sum() * share / 2
+
+    value = total(_cross_entropy(image, positive, scale) + _cross_entropy(text, positive, scale))
+    by_scale = total(image.mean + text.mean - 2 * positive).reshape(logit_scale.shape)
+    if not differentiable:
+        return _Term(value, positive, positive, by_scale)
+    found = _contrast_gradients(pairs, image, text, scale, ranks, kept, tile_rows)
+    factor = scale * share / 2
+    return _Term(value, found.image.mul_(factor), found.text.mul_(factor), by_scale)
+
+
+def _cross_entropy(found: Statistics, positive: Tensor, scale: Tensor) -> Tensor:
+    return (found.maximum - positive) * scale + found.log_sum
+
+
+def _contrast_gradients(
+    pairs: Pairs,
+    image: Statistics,
+    text: Statistics,
+    scale: Tensor,
+    ranks: Ranks,
+    kept: Kept,
+    tile_rows: int | None,
+) -> Directions:
+    """Σ_j (p^img_ij + p^txt_ji) T_j − 2 T_i and its counterpart; p = exp((S − level) σ) is the softmax."""
+    present = pairs.own_rows >= 0
+    levels = torch.stack([found.maximum + found.log_sum / scale for found in (image, text)], dim=1)  # [b, 2]
+    levels = torch.where(present[:, None], levels, -kernel.EXCLUDED)
+    everyone = ranks.gather(levels)
+    own_scale, all_scale = scale.expand(levels.shape[0]), scale.expand(everyone.shape[0])
+    return kernel.gradients(
+        pairs,
+        own=(Directions(own_scale, own_scale), Directions(levels[:, 0], levels[:, 1])),
+        everyone=(Directions(all_scale, all_scale), Directions(everyone[:, 0], everyone[:, 1])),
+        positive_weight=2.0 * present.to(scale.dtype),
+        kept=kept,
+        tile_rows=tile_rows,
+    )
+
+
+def _consistency(pairs: Pairs, ranks: Ranks, config: CyCLIPConfig) -> _Term:
+    """Both consistency terms from D × D products alone.
+
+    With P = I + T and Q = I − T:  IIᵀ − TTᵀ = ½(PQᵀ + QPᵀ)  and  ITᵀ − TIᵀ = ½(QPᵀ − PQᵀ), so that
+
+        in-modal = (a + c)/2,   cross-modal = (a − c)/2,   a = ‖PQᵀ‖² = ⟨PᵀP, QᵀQ⟩,   c = tr(PQᵀPQᵀ) = ⟨K, Kᵀ⟩
+
+    with K = QᵀP. No B × B tensor, and nothing cancels when image and text agree: Q itself becomes small.
+    Every rank has all pairs, so the value is the global one on each.
+    """
+    total, difference = pairs.all_image + pairs.all_text, pairs.all_image - pairs.all_text  # P, Q [B, D]
+    own_total, own_difference = pairs.own_image + pairs.own_text, pairs.own_image - pairs.own_text
+    gram_total, gram_difference = total.t() @ total, difference.t() @ difference
+    mixed = difference.t() @ total  # K [D, D]
+    even = (config.in_modal_weight + config.cross_modal_weight) / 2
+    odd = (config.in_modal_weight - config.cross_modal_weight) / 2
+    share = _share(pairs, ranks)
+    value = even * (gram_total * gram_difference).sum() + odd * (mixed * mixed.t()).sum()
+    by_total = 2 * even * own_total @ gram_difference  # ∂/∂P [b, D]
+    by_difference = 2 * even * own_difference @ gram_total  # ∂/∂Q [b, D]
+    if odd:
+        by_total += 2 * odd * own_difference @ mixed.t()
+        by_difference += 2 * odd * own_total @ mixed
+    return _Term(
+        value * share / ranks.size,
+        (by_total + by_difference).mul_(share),
+        (by_total - by_difference).mul_(share),
+        value.new_zeros(()),
+    )

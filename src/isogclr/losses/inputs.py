@@ -1,0 +1,83 @@
+"""Checks of what a loss is called with. Shapes and dtypes always; values only when asked: they synchronise."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from isogclr.errors import InputError
+from isogclr.losses.base import SampleState
+
+# How far the length of a feature may be from 1: a few roundings of its dtype.
+LENGTH_TOLERANCE = {torch.float16: 5e-3, torch.bfloat16: 3e-2, torch.float32: 1e-3, torch.float64: 1e-3}
+
+
+def check_features(image_features: Tensor, text_features: Tensor, *, values: bool) -> None:
+    """Two tensors [B, D] of equal shape, floating dtype and device; with `values`, finite and of unit length."""
+    named = {"image_features": image_features, "text_features": text_features}
+    for name, features in named.items():
+        if features.ndim != 2:
+            raise InputError(f"{name} has shape {list(features.shape)}, but must be 2-D: [batch, dimension]")
+        if features.dtype not in LENGTH_TOLERANCE:
+            raise InputError(f"{name} has dtype {features.dtype}, but must be a floating dtype of 16 to 64 bits")
+    if image_features.shape != text_features.shape:
+        raise InputError(
+            f"image_features has shape {list(image_features.shape)} and text_features {list(text_features.shape)}, "
+            "but they must be equal: row i of both is pair i"
+        )
+    if image_features.dtype != text_features.dtype or image_features.device != text_features.device:
+        raise InputError(
+            f"image_features is {image_features.dtype} on {image_features.device} and text_features "
+            f"{text_features.dtype} on {text_features.device}, but they must agree"
+        )
+    if values:
+        for name, features in named.items():
+            _check_unit_length(name, features)
+
+
+def check_rows(rows: Tensor | None, batch: int, *, values: bool) -> Tensor:
+    """int64 [B]; with `values`, none below 0."""
+    if rows is None:
+        raise InputError("rows is None, but this loss keeps state: pass the row of each pair, int64 [batch]")
+    if rows.dtype != torch.int64:
+        raise InputError(f"rows has dtype {rows.dtype}, but must be torch.int64")
+    if rows.shape != (batch,):
+        raise InputError(f"rows has shape {list(rows.shape)}, but must be [{batch}]: one row a pair")
+    if values and batch and int(rows.min()) < 0:
+        raise InputError(f"rows has a minimum of {int(rows.min())}, but rows are positions in the state: 0 or more")
+    return rows
+
+
+def check_state(name: str, state: SampleState | None, columns: tuple[str, ...], samples: int) -> SampleState:
+    """All columns that the loss keeps, one entry a sample."""
+    if state is None:
+        raise InputError(
+            f"{name} is None, but this loss keeps {', '.join(columns)}: read it from the store, or start from "
+            f"loss.initial_{name}(…)"
+        )
+    missing = [column for column in columns if column not in state.columns]
+    if missing:
+        raise InputError(f"{name} lacks {', '.join(missing)}; it has {', '.join(state.columns) or 'no columns'}")
+    for column, tensor in (*((c, state.columns[c]) for c in columns), ("visits", state.visits)):
+        if tensor.shape != (samples,):
+            raise InputError(f"{name}: {column} has shape {list(tensor.shape)}, but must be [{samples}]")
+    return state
+
+
+def check_batch(pairs: int) -> None:
+    """A contrast needs at least one other pair."""
+    if pairs < 2:
+        raise InputError(f"the global batch is {pairs}, but must be 2 or more: a pair has no negatives otherwise")
+
+
+def _check_unit_length(name: str, features: Tensor) -> None:
+    if not bool(torch.isfinite(features).all()):
+        bad = int((~torch.isfinite(features).all(dim=1)).sum())
+        raise InputError(f"{name} is not finite in {bad} of {features.shape[0]} rows, but must be finite")
+    error = float((features.double().norm(dim=1) - 1).abs().max()) if features.numel() else 0.0
+    tolerance = LENGTH_TOLERANCE[features.dtype]
+    if error > tolerance:
+        raise InputError(
+            f"{name} has a row whose length differs from 1 by {error:.3g}, but at most {tolerance:g} is allowed: "
+            "normalise the features (torch.nn.functional.normalize)"
+        )

@@ -1,0 +1,255 @@
+"""The common course of SogCLR and iSogCLR: gather, statistics, moving average, gather, gradients, new state."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from isogclr import kernel, objective
+from isogclr.config import MovingAverageConfig
+from isogclr.distributed import Ranks
+from isogclr.kernel import Directions, Kept, Pairs, Statistics
+from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
+from isogclr.losses.inputs import check_features, check_rows, check_state
+from isogclr.losses.pairs import gather_pairs
+
+DIRECTIONS = ("image", "text")
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """The own anchors of one direction after the first pass. Shapes: [b]."""
+
+    temperature: Tensor  # as used in this step
+    log_mean: Tensor  # log s after its update
+    mean_hardness: Tensor  # Σ_j softmax_j(h_ij/τ_i) h_ij
+    weight_sum: Tensor  # Σ_j w_ij = g_i / s_i
+
+    @property
+    def weighted_hardness(self) -> Tensor:
+        """Σ_j w_ij h_ij"""
+        return self.weight_sum * self.mean_hardness
+
+
+class MovingAverageLoss(ContrastiveLoss):
+    """Base of the losses that keep log s for each sample and direction.
+
+    Args:
+        config: its fields are documented in its class.
+        ranks: the processes that share a batch; None takes those of the default group at the first call.
+    """
+
+    def __init__(self, config: MovingAverageConfig, ranks: Ranks | None = None) -> None:
+        super().__init__()
+        self.config = config
+        self.ranks = ranks
+        self._gamma_at = config.gamma_at()
+
+    @abstractmethod
+    def _temperatures(self, state: SampleState, shared: SampleState | None) -> Directions:
+        """τ of the local samples, both directions, [b] each."""
+
+    @abstractmethod
+    def _update(self, step: Step) -> LossOutput:
+        """New state from a step; `loss` of the output is the step's value without gradients."""
+
+    def forward(
+        self,
+        image_features: Tensor,
+        text_features: Tensor,
+        *,
+        logit_scale: Tensor | None = None,
+        logit_bias: Tensor | None = None,
+        rows: Tensor | None = None,
+        state: SampleState | None = None,
+        shared: SampleState | None = None,
+        step: int = 0,
+    ) -> LossOutput:
+        """See `ContrastiveLoss.forward`."""
+        batch, validate = image_features.shape[0], self.config.validate
+        check_features(image_features, text_features, values=validate)
+        rows = check_rows(rows, batch, values=validate)
+        state = check_state("state", state, self.state_columns, batch)
+        if self.shared_columns:
+            shared = check_state("shared", shared, self.shared_columns, 1)
+        if self.ranks is None:
+            self.ranks = Ranks()
+        differentiable = torch.is_grad_enabled() and (image_features.requires_grad or text_features.requires_grad)
+        with torch.no_grad(), kernel.exact_products(image_features.device.type):
+            pairs = gather_pairs(self.ranks, image_features, text_features, rows, mask_positives=True)
+            self._check_global_batch(pairs.all_rows.shape[0])
+            current, kept = self._first_pass(pairs, state, shared, step, batch)
+            gradients = self._second_pass(current, kept) if differentiable else None
+            output = self._update(current)
+        loss = output.loss
+        if gradients is not None:
+            loss = kernel.attach_gradients(
+                loss, [image_features, text_features], [gradient[:batch] for gradient in gradients]
+            )
+        loss = keep_in_graph(loss, logit_scale, logit_bias)
+        return LossOutput(loss, output.state, output.write, output.shared, output.details)
+
+    def _check_global_batch(self, batch: int) -> None:
+        """A place for warnings that need the size of the global batch."""
+
+    def _first_pass(
+        self, pairs: Pairs, state: SampleState, shared: SampleState | None, step: int, batch: int
+    ) -> tuple[Step, Kept]:
+        assert self.ranks is not None
+        dtype, capacity = pairs.own_image.dtype, pairs.own_image.shape[0]
+        state = _padded(state, capacity, dtype)
+        shared = _padded(shared, 1, dtype) if shared is not None else None
+        temperature = self._temperatures(state, shared)
+        inverse = Directions(temperature.image.reciprocal(), temperature.text.reciprocal())
+        image, text, kept = kernel.statistics(pairs, inverse, self.config.tile_rows)
+        positive = (pairs.own_image * pairs.own_text).sum(dim=1)
+        negatives = objective.number_of_negatives(pairs.own_rows, pairs.all_rows)
+        log_count = _log_count(negatives, dtype)
+        gamma, first = self._gamma_at(step), state.visits == 0
+
+        def anchors(direction: str, found: Statistics, tau: Tensor) -> Anchors:
+            log_batch = (found.maximum - positive) / tau + found.log_sum - log_count
+            previous = state.columns[f"{direction}_log_mean"]
+            log_mean = objective.moving_average(previous, log_batch, gamma, first)
+            weight_sum = torch.exp(log_batch - log_mean)
+            return Anchors(tau, log_mean, found.mean - positive, weight_sum)
+
+        current = Step(
+            number=step,
+            batch=batch,
+            ranks=self.ranks,
+            pairs=pairs,
+            state=state,
+            shared=shared,
+            negatives=negatives,
+            image=anchors("image", image, temperature.image),
+            text=anchors("text", text, temperature.text),
+        )
+        return current, kept
+
+    def _second_pass(self, step: Step, kept: Kept) -> Directions:
+        """∂(W · loss)/∂features of the own pairs: W times, because DDP averages over the ranks."""
+        pairs = step.pairs
+        scalars = torch.stack(
+            [step.image.temperature, step.image.log_mean, step.text.temperature, step.text.log_mean], dim=1
+        )  # [b, 4]
+        everyone = step.ranks.gather(scalars)  # [B, 4]
+        positive = (pairs.all_image * pairs.all_text).sum(dim=1)
+        negatives = objective.number_of_negatives(pairs.all_rows, pairs.all_rows)
+        inverse = Directions(everyone[:, 0].reciprocal(), everyone[:, 2].reciprocal())
+        level = Directions(
+            _level(positive, negatives, everyone[:, 0], everyone[:, 1]),
+            _level(positive, negatives, everyone[:, 2], everyone[:, 3]),
+        )
+        own = slice(pairs.offset, pairs.offset + pairs.own_rows.shape[0])
+        weight = torch.where(step.negatives > 0, step.image.weight_sum + step.text.weight_sum, 0.0)
+        found = kernel.gradients(
+            pairs,
+            own=(Directions(*(v[own] for v in inverse)), Directions(*(v[own] for v in level))),
+            everyone=(inverse, level),
+            positive_weight=weight,
+            kept=kept,
+            tile_rows=self.config.tile_rows,
+        )
+        for gradient in found:
+            gradient.mul_(step.share)
+        return found
+
+    def statistics(self, output: LossOutput) -> dict[str, Tensor]:
+        """See `ContrastiveLoss.statistics`."""
+        details, result = output.details, {}
+        active = details["active"]
+        for direction in DIRECTIONS:
+            result[f"{direction}_log_mean"] = _mean(details[f"{direction}_log_mean"], active)
+            result[f"{direction}_weight_sum"] = _mean(details[f"{direction}_weight_sum"], active)
+        result["first_visits"] = _mean(details["first_visit"], active)
+        result["rows_kept_not_finite"] = (active & ~details["finite"]).sum()
+        return result
+
+
+@dataclass(frozen=True)
+class Step:
+    """One evaluation, after its first pass. Tensors [b], padding included; `batch` of them are real."""
+
+    number: int
+    batch: int
+    ranks: Ranks
+    pairs: Pairs
+    state: SampleState
+    shared: SampleState | None
+    negatives: Tensor
+    image: Anchors
+    text: Anchors
+
+    @property
+    def share(self) -> Tensor:
+        """W / B: with it, the mean over ranks of the ranks' sums is the mean over all pairs."""
+        return self.ranks.size / (self.pairs.all_rows >= 0).sum().to(self.pairs.own_image.dtype)
+
+    @property
+    def active(self) -> Tensor:
+        """[b]: anchors that have negatives. The others contribute nothing and are not updated."""
+        return self.negatives > 0
+
+    def value(self) -> Tensor:
+        """mean_i Σ_j w_ij h_ij, both directions summed, over the own anchors."""
+        both = self.image.weighted_hardness + self.text.weighted_hardness
+        return torch.where(self.active, both, 0.0).sum() * self.share
+
+    def output(
+        self, columns: dict[str, Tensor], shared: SampleState | None, details: dict[str, Tensor]
+    ) -> LossOutput:
+        """New columns where they are finite and the anchor has negatives, the old ones elsewhere."""
+        finite = _all_finite(columns.values())
+        updated = self.active & finite
+        values = {
+            name: torch.where(updated, value, self.state.columns[name])[: self.batch]
+            for name, value in columns.items()
+        }
+        visits = (self.state.visits + updated)[: self.batch]
+        own = slice(self.pairs.offset, self.pairs.offset + self.batch)
+        first = objective.first_occurrence(self.pairs.all_rows)[own]
+        details = {**details, "first_visit": self.state.visits == 0, "active": self.active, "finite": finite}
+        for direction, anchors in zip(DIRECTIONS, (self.image, self.text), strict=True):
+            details[f"{direction}_log_mean"] = anchors.log_mean
+            details[f"{direction}_weight_sum"] = anchors.weight_sum
+        return LossOutput(
+            loss=self.value(),
+            state=SampleState(values, visits),
+            write=first & updated[: self.batch],
+            shared=shared,
+            details={name: value[: self.batch] for name, value in details.items()},
+        )
+
+
+def _level(positive: Tensor, negatives: Tensor, temperature: Tensor, log_mean: Tensor) -> Tensor:
+    """c_i with w_ij = exp((S_ij − c_i)/τ_i); out of reach, so that w = 0, for an anchor without negatives."""
+    level = positive + temperature * (log_mean + _log_count(negatives, positive.dtype))
+    return torch.where(negatives > 0, level, -kernel.EXCLUDED)
+
+
+def _log_count(negatives: Tensor, dtype: torch.dtype) -> Tensor:
+    return negatives.clamp(min=1).to(dtype).log()
+
+
+def _padded(state: SampleState, samples: int, dtype: torch.dtype) -> SampleState:
+    """The state in the dtype of the computation, filled up with samples that were never visited."""
+    missing = samples - len(state)
+    columns = {
+        name: torch.nn.functional.pad(value.to(dtype), (0, missing)) if missing else value.to(dtype)
+        for name, value in state.columns.items()
+    }
+    visits = state.visits.to(torch.int64)
+    return SampleState(columns, torch.nn.functional.pad(visits, (0, missing)) if missing else visits)
+
+
+def _all_finite(tensors: Iterable[Tensor]) -> Tensor:
+    return torch.stack([torch.isfinite(tensor) for tensor in tensors]).all(dim=0)
+
+
+def _mean(values: Tensor, where: Tensor) -> Tensor:
+    return torch.where(where, values, 0).sum() / where.sum().clamp(min=1)

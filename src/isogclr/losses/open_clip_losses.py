@@ -1,0 +1,70 @@
+"""open_clip's own losses behind our interface. Nothing of theirs is changed."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor, nn
+
+from isogclr.distributed import Ranks
+from isogclr.errors import InputError
+from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState
+
+
+class _OpenClipLoss(ContrastiveLoss):
+    """Calls a loss of open_clip with what it takes.
+
+    Args:
+        options: passed on to open_clip's constructor, beside `rank` and `world_size`.
+        ranks: the processes that share a batch; None takes those of the default group.
+    """
+
+    uses_logit_scale = True
+    inner: nn.Module
+
+    def __init__(self, ranks: Ranks | None = None, **options: object) -> None:
+        super().__init__()
+        ranks = ranks or Ranks()
+        self.inner = self._create(rank=ranks.rank, world_size=ranks.size, **options)
+
+    def _create(self, **options: object) -> nn.Module:
+        raise NotImplementedError
+
+    def forward(
+        self,
+        image_features: Tensor,
+        text_features: Tensor,
+        *,
+        logit_scale: Tensor | None = None,
+        logit_bias: Tensor | None = None,
+        rows: Tensor | None = None,
+        state: SampleState | None = None,
+        shared: SampleState | None = None,
+        step: int = 0,
+    ) -> LossOutput:
+        """See `ContrastiveLoss.forward`; `rows`, `state` and `step` have no effect."""
+        if logit_scale is None:
+            raise InputError(f"logit_scale is None, but {self.name} multiplies its similarities by it")
+        return LossOutput(self.inner(image_features, text_features, logit_scale, logit_bias))
+
+
+class ClipLoss(_OpenClipLoss):
+    """`open_clip.loss.ClipLoss`. Without `gather_with_grad` its gradient on W ranks is 1/W of the global one."""
+
+    name = "clip"
+
+    def _create(self, **options: object) -> nn.Module:
+        from open_clip.loss import ClipLoss as Original  # noqa: PLC0415 (open_clip takes seconds to import)
+
+        return cast(nn.Module, Original(**options))
+
+
+class SigLipLoss(_OpenClipLoss):
+    """`open_clip.loss.SigLipLoss`."""
+
+    name = "siglip"
+
+    def _create(self, **options: object) -> nn.Module:
+        from open_clip.loss import SigLipLoss as Original  # noqa: PLC0415
+
+        return cast(nn.Module, Original(**options))
