@@ -6,13 +6,14 @@ import json
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def ratios_to(baseline: str, contenders: dict[str, Callable[[], object]], repetitions: int) -> dict[str, dict]:
+def ratios_to(baseline: str, contenders: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, dict]:
     """Time each contender once a round; its ratio to the baseline of the same round: median, smallest, largest.
 
     The first round warms up and is not counted.
@@ -33,12 +34,14 @@ def spread(values: list[float]) -> dict:
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "n": len(values)}
 
 
-def peak_bytes(prepare: Callable[[], Callable[[], object]]) -> int:
+def peak_bytes(prepare: Callable[[], Callable[[], object]], preload: str) -> int:
     """Largest growth of the resident set while `prepare()()` runs once, in a process of its own.
 
-    `prepare` is not counted: it makes the inputs and touches what is loaded once.
+    `prepare` is not counted: it makes the inputs and touches what is loaded once. The process comes from a server
+    that has only imported `preload`, so that no freed memory of an earlier measurement is used again unseen.
     """
-    context = multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([preload])
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_peak_bytes, args=(prepare, sender))
     process.start()
@@ -47,7 +50,7 @@ def peak_bytes(prepare: Callable[[], Callable[[], object]]) -> int:
     return int(growth)
 
 
-def _peak_bytes(prepare: Callable[[], Callable[[], object]], sender: multiprocessing.connection.Connection) -> None:
+def _peak_bytes(prepare: Callable[[], Callable[[], object]], sender: Connection) -> None:
     run = prepare()
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the high-water mark
     before = _status_bytes("VmRSS")

@@ -6,9 +6,9 @@ import warnings
 
 import pytest
 import torch
+
 from distributed.gloo import run_ranks
 from distributed.two_towers import Case, Outcome, train
-
 from isogclr.config import CyCLIPConfig, ISogCLRConfig, SogCLRConfig
 from isogclr.distributed import Ranks
 from isogclr.errors import InputError

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from reference.cyclip import cyclip
-from unit.pairs import unit_pairs
 
 from isogclr.config import CyCLIPConfig
 from isogclr.losses import CyCLIPLoss
+from reference.cyclip import cyclip
+from unit.pairs import unit_pairs
 
 
 def compare(config: CyCLIPConfig, images, texts, scale: float, dtype, tolerance: float) -> None:

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from reference.dual import optimal_temperatures
-from unit.pairs import unit_pairs
 
 from isogclr.config import ISogCLRConfig
 from isogclr.losses import ISogCLRLoss
+from reference.dual import optimal_temperatures
+from unit.pairs import unit_pairs
 
 BATCH = 32
 IMAGES, TEXTS = unit_pairs(BATCH, 16, agreement=0.6, seed=4)

@@ -6,11 +6,11 @@ import math
 
 import pytest
 import torch
-from unit.pairs import unit_pairs
 
 from isogclr.config import CyCLIPConfig, ISogCLRConfig, SogCLRConfig
 from isogclr.errors import ConfigError, InputError, IsogclrError
 from isogclr.losses import CyCLIPLoss, ISogCLRLoss, SampleState, SogCLRLoss, loss_class
+from unit.pairs import unit_pairs
 
 GOOD = unit_pairs(4, dtype=torch.float32)
 ROWS = torch.arange(4)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from unit.pairs import evaluate, unit_pairs, visited
 
 from isogclr import kernel, objective
 from isogclr.config import ISogCLRConfig, SogCLRConfig
 from isogclr.losses import ISogCLRLoss, SogCLRLoss
+from unit.pairs import evaluate, unit_pairs, visited
 
 
 @pytest.mark.parametrize("tile_rows", [1, 2, 5, 12, 13, 1000])

@@ -12,11 +12,11 @@ import math
 import pytest
 import torch
 from torch.nn.functional import cosine_similarity
-from unit.pairs import evaluate, unit_pairs, visited
 
 from isogclr import objective
 from isogclr.config import ISogCLRConfig, SogCLRConfig
 from isogclr.losses import ISogCLRLoss, SogCLRLoss
+from unit.pairs import evaluate, unit_pairs, visited
 
 
 def separated_pairs(batch: int) -> tuple[torch.Tensor, torch.Tensor]:

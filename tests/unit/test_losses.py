@@ -7,13 +7,13 @@ import math
 import open_clip.loss
 import pytest
 import torch
-from unit.pairs import evaluate, unit_pairs, visited
 
 import isogclr
 from isogclr import objective
 from isogclr.config import ISogCLRConfig, SogCLRConfig
 from isogclr.errors import UnknownLossError
 from isogclr.losses import LOSSES, CyCLIPLoss, ISogCLRLoss, RhoWarning, SampleState, SogCLRLoss, loss_class
+from unit.pairs import evaluate, unit_pairs, visited
 
 
 def test_registry() -> None:
