@@ -79,6 +79,11 @@ class Pairs:
         """Whether the own pairs are all pairs, so that one product serves both directions."""
         return self.own_image.shape[0] == self.all_image.shape[0]
 
+    @property
+    def own(self) -> slice:
+        """Where the own pairs stand among all."""
+        return slice(self.offset, self.offset + self.own_image.shape[0])
+
     def exclude(self, tile: Tensor, start: int) -> None:
         """Set the similarities of a tile, whose first row is own anchor `start`, to EXCLUDED where it is due."""
         if self.positives_only:
