@@ -281,15 +281,17 @@ def exact_products(device_type: str) -> Iterator[None]:
 
     At τ = 0.005 the rounding of a bf16 similarity changes the exponent h/τ by 0.19 on average.
     """
-    precision = torch.get_float32_matmul_precision()
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    # Per backend, not torch.set_float32_matmul_precision: that raises once somebody has used this newer interface.
+    before = [backend.fp32_precision for backend in backends]
     with torch.autocast(device_type=device_type, enabled=False):
         try:
-            if precision != "highest":
-                torch.set_float32_matmul_precision("highest")
+            for backend in backends:
+                backend.fp32_precision = "ieee"
             yield
         finally:
-            if precision != "highest":
-                torch.set_float32_matmul_precision(precision)
+            for backend, precision in zip(backends, before, strict=True):
+                backend.fp32_precision = precision
 
 
 class _AttachGradients(torch.autograd.Function):

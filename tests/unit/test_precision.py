@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -82,10 +85,34 @@ def test_matmul_precision_is_put_back_after_an_error() -> None:
     try:
         torch.set_float32_matmul_precision("high")
         with pytest.raises(ZeroDivisionError), kernel.exact_products("cpu"):
-            _ = 1 / (torch.get_float32_matmul_precision() != "highest")
+            _ = 1 / (torch.backends.cuda.matmul.fp32_precision != "ieee")
         assert torch.get_float32_matmul_precision() == "high"
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "torch.backends.cuda.matmul.allow_tf32 = True",  # what open_clip's trainer does
+        "torch.backends.cuda.matmul.fp32_precision = 'tf32'",
+        "torch.backends.fp32_precision = 'tf32'",
+    ],
+)
+def test_every_way_of_asking_for_tf32_is_overruled_and_put_back(setting: str) -> None:
+    """In a process of its own: torch does not allow its older and newer settings to be mixed."""
+    code = f"""
+import torch
+from isogclr import kernel
+{setting}
+backends = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
+before = [backend.fp32_precision for backend in backends]
+assert "tf32" in before
+with kernel.exact_products("cpu"):
+    assert [backend.fp32_precision for backend in backends] == ["ieee", "ieee"]
+assert [backend.fp32_precision for backend in backends] == before
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize(
