@@ -281,7 +281,7 @@ def exact_products(device_type: str) -> Iterator[None]:
 
     At τ = 0.005 the rounding of a bf16 similarity changes the exponent h/τ by 0.19 on average.
     """
-    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     # Per backend, not torch.set_float32_matmul_precision: that raises once somebody has used this newer interface.
     before = [backend.fp32_precision for backend in backends]
     with torch.autocast(device_type=device_type, enabled=False):
