@@ -55,14 +55,14 @@ def test_rounded_similarities_would_be_noticed() -> None:
 
 
 def test_small_gradients_survive_the_cast_to_fp16_under_a_loss_scale() -> None:
-    loss = SogCLRLoss(SogCLRConfig(temperature=0.5))
+    """A large old s makes gradients of about 1e-8, below what fp16 holds; times 65536 they are fine."""
+    loss = SogCLRLoss(SogCLRConfig(temperature=0.5, gamma=0.01))
+    state = visited(loss, 16, torch.float32, log_mean=12.0)
     images, texts = (features.half().requires_grad_() for features in unit_pairs(16, 512, dtype=torch.float32))
-    output = loss(images, texts, rows=torch.arange(16), state=loss.initial_state(16))
-    (output.loss * 1e-6 * 65536.0).backward()
-    exact, gradient, _ = evaluate(loss, images.detach().float(), texts.detach().float())
-    assert exact.loss == output.loss
-    torch.testing.assert_close(images.grad.float(), gradient * 1e-6 * 65536, rtol=2e-3, atol=1e-7)
-    assert images.grad.count_nonzero() > 0.99 * images.grad.numel()
+    (loss(images, texts, rows=torch.arange(16), state=state).loss * 65536.0).backward()
+    _, exact, _ = evaluate(loss, images.detach().float(), texts.detach().float(), state=state)
+    assert exact.abs().max() < 1e-6
+    torch.testing.assert_close(images.grad.float(), exact * 65536, rtol=2e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("precision", ["highest", "high", "medium"])
