@@ -74,6 +74,10 @@ class TestRhoWarning:
         with pytest.warns(RhoWarning, match=r"rho is 6, but in a batch of 8 .* log\(8 - 1\) = 1\.946"):
             evaluate(loss, *unit_pairs(8))
 
+    def test_warns_from_the_bound_on(self) -> None:
+        with pytest.warns(RhoWarning):
+            evaluate(ISogCLRLoss(ISogCLRConfig(rho=1.001 * math.log(7))), *unit_pairs(8))
+
     def test_warns_once_for_a_batch_size(self, recwarn: pytest.WarningsRecorder) -> None:
         loss = ISogCLRLoss(ISogCLRConfig(rho=6.0))
         for batch in (8, 8, 8, 9, 9):
