@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from isogclr.config import CyCLIPConfig, ISogCLRConfig, SogCLRConfig
-    from isogclr.losses import CyCLIPLoss, ISogCLRLoss, SampleState, SogCLRLoss, loss_class
+    from isogclr.losses import (
+        CyCLIPLoss,
+        ISogCLRLoss,
+        LossOutput,
+        RhoWarning,
+        SampleState,
+        SogCLRLoss,
+        loss_class,
+    )
 
 __version__ = "0.1.0"
 
@@ -17,6 +25,8 @@ _HOMES = {
     "SogCLRConfig": "isogclr.config",
     "CyCLIPLoss": "isogclr.losses",
     "ISogCLRLoss": "isogclr.losses",
+    "LossOutput": "isogclr.losses",
+    "RhoWarning": "isogclr.losses",
     "SampleState": "isogclr.losses",
     "SogCLRLoss": "isogclr.losses",
     "loss_class": "isogclr.losses",
@@ -27,6 +37,8 @@ __all__ = [
     "CyCLIPLoss",
     "ISogCLRConfig",
     "ISogCLRLoss",
+    "LossOutput",
+    "RhoWarning",
     "SampleState",
     "SogCLRConfig",
     "SogCLRLoss",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from isogclr.errors import ConfigError
 from isogclr.schedules import Constant, CosineDecay, Schedule
@@ -14,6 +14,10 @@ from isogclr.schedules import Constant, CosineDecay, Schedule
 DEFAULT_TEMPERATURE_RATES = {"momentum": 0.03, "adam": 0.001}
 
 
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 class _Problems(list[str]):
     """Collects what is wrong with a configuration."""
 
@@ -21,11 +25,20 @@ class _Problems(list[str]):
         if not condition:
             self.append(f"{name} is {value!r}, but must be {expected}")
 
-    def positive(self, name: str, value: float) -> None:
-        self.require(math.isfinite(value) and value > 0, name, value, "a finite number above 0")
+    def positive(self, name: str, value: object) -> None:
+        self.require(_is_number(value) and 0 < value < math.inf, name, value, "a finite number above 0")
 
-    def unit_interval(self, name: str, value: float) -> None:
-        self.require(0 < value <= 1, name, value, "in (0, 1]")
+    def not_negative(self, name: str, value: object) -> None:
+        self.require(_is_number(value) and 0 <= value < math.inf, name, value, "a finite number, at least 0")
+
+    def unit_interval(self, name: str, value: object) -> None:
+        self.require(_is_number(value) and 0 < value <= 1, name, value, "a number in (0, 1]")
+
+    def positive_count(self, name: str, value: object, expected: str) -> None:
+        self.require(type(value) is int and value > 0, name, value, expected)
+
+    def one_of(self, name: str, value: object, choices: tuple[str, ...]) -> None:
+        self.require(value in choices, name, value, f"one of {choices}")
 
     def finish(self) -> None:
         if self:
@@ -57,17 +70,12 @@ class MovingAverageConfig:
 
     def _check(self, problems: _Problems) -> None:
         problems.unit_interval("gamma", self.gamma)
-        schedules = ("constant", "cosine")
-        problems.require(
-            self.gamma_schedule in schedules, "gamma_schedule", self.gamma_schedule, f"one of {schedules}"
-        )
-        if self.gamma_schedule == "cosine":
-            known = self.gamma_decay_steps is not None and self.gamma_decay_steps > 0
-            problems.require(
-                known,
+        problems.one_of("gamma_schedule", self.gamma_schedule, ("constant", "cosine"))
+        if self.gamma_schedule == "cosine" or self.gamma_decay_steps is not None:
+            problems.positive_count(
                 "gamma_decay_steps",
                 self.gamma_decay_steps,
-                "a number of steps above 0 with a cosine schedule",
+                "a whole number of steps with a cosine schedule, above 0",
             )
         _check_tile_rows(problems, self.tile_rows)
 
@@ -84,6 +92,7 @@ class SogCLRConfig(MovingAverageConfig):
     """SogCLR: the moving average, with one fixed temperature.
 
     Args:
+        gamma, gamma_schedule, gamma_decay_steps, tile_rows, validate: see `MovingAverageConfig`.
         temperature: τ of every anchor.
     """
 
@@ -99,7 +108,8 @@ class ISogCLRConfig(MovingAverageConfig):
     """iSogCLR: the moving average, and a temperature that is learned.
 
     Args:
-        rho: radius of the KL ball around uniform weights; above log(batch − 1) it never binds.
+        gamma, gamma_schedule, gamma_decay_steps, tile_rows, validate: see `MovingAverageConfig`.
+        rho: radius of the KL ball around uniform weights; from log(batch − 1) on it never binds within a batch.
         temperature_init: τ of a sample that was never visited.
         temperature_min: lower bound τ_0, also the weight of the KL term in the primal problem.
         temperature_max: upper bound.
@@ -126,30 +136,19 @@ class ISogCLRConfig(MovingAverageConfig):
 
     def _check(self, problems: _Problems) -> None:
         super()._check(problems)
-        for name in ("rho", "temperature_min", "gradient_limit"):
+        bounds = ("temperature_min", "temperature_init", "temperature_max")
+        for name in ("rho", "gradient_limit", *bounds):
             problems.positive(name, getattr(self, name))
         for name in ("momentum_weight", "second_moment_weight"):
             problems.unit_interval(name, getattr(self, name))
         if self.temperature_rate is not None:
-            rate = self.temperature_rate
-            problems.require(math.isfinite(rate) and rate >= 0, "temperature_rate", rate, "finite and at least 0")
-        bounds = (self.temperature_min, self.temperature_init, self.temperature_max)
-        problems.require(
-            bounds[0] <= bounds[1] <= bounds[2] < math.inf,
-            "(temperature_min, temperature_init, temperature_max)",
-            bounds,
-            "in ascending order and finite",
-        )
-        optimizers, scopes = tuple(DEFAULT_TEMPERATURE_RATES), ("individual", "global")
-        problems.require(
-            self.temperature_optimizer in optimizers,
-            "temperature_optimizer",
-            self.temperature_optimizer,
-            f"one of {optimizers}",
-        )
-        problems.require(
-            self.temperature_scope in scopes, "temperature_scope", self.temperature_scope, f"one of {scopes}"
-        )
+            problems.not_negative("temperature_rate", self.temperature_rate)
+        values = tuple(getattr(self, name) for name in bounds)
+        if all(_is_number(value) for value in values):
+            ascending = values[0] <= values[1] <= values[2]
+            problems.require(ascending, f"({', '.join(bounds)})", values, "in ascending order")
+        problems.one_of("temperature_optimizer", self.temperature_optimizer, tuple(DEFAULT_TEMPERATURE_RATES))
+        problems.one_of("temperature_scope", self.temperature_scope, ("individual", "global"))
 
     def temperature_rate_at(self) -> Schedule:
         """η as a function of the step."""
@@ -177,11 +176,17 @@ class CyCLIPConfig:
     def __post_init__(self) -> None:
         problems = _Problems()
         for name in ("in_modal_weight", "cross_modal_weight"):
-            value = getattr(self, name)
-            problems.require(math.isfinite(value) and value >= 0, name, value, "finite and at least 0")
+            problems.not_negative(name, getattr(self, name))
         _check_tile_rows(problems, self.tile_rows)
         problems.finish()
 
 
-def _check_tile_rows(problems: _Problems, tile_rows: int | None) -> None:
-    problems.require(tile_rows is None or tile_rows > 0, "tile_rows", tile_rows, "a number above 0, or None")
+def _check_tile_rows(problems: _Problems, tile_rows: object) -> None:
+    if tile_rows is not None:
+        problems.positive_count("tile_rows", tile_rows, "a whole number above 0, or None")
+
+
+def check_kind(config: object, expected: type) -> None:
+    """A loss takes its own configuration."""
+    if not isinstance(config, expected):
+        raise ConfigError([f"config is a {type(config).__name__}, but must be a {expected.__name__}"])

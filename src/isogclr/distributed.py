@@ -48,7 +48,8 @@ class Ranks:
         """Pairs that every rank sends in a gather: the largest batch of the first call.
 
         A gather needs equal shapes, and nobody knows the batch of another rank without asking. So the ranks ask
-        once; a smaller batch is padded, and only a larger one than any in the first call is refused.
+        once; a smaller batch is padded, and only a larger one than any in the first call is refused. The refusal
+        is this rank's alone: the others wait in their gather until its process ends, or until the group's timeout.
         """
         if self.size == 1:
             return batch

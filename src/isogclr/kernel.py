@@ -6,8 +6,9 @@ exp((S_ij − c_i) / τ_i). The second turns the weights of both directions into
 
     ∂loss/∂S_ij = w^img_ij + w^txt_ji   off the positives,      −p_i on them
 
-The weights are closed form, so nothing is kept for autograd but the two gradients, [B, D] each: `attach_gradients`
-hands them over. No [B, B] tensor outlives a tile, and a batch that fits into one tile multiplies S once, not twice.
+The weights are closed form, so nothing is kept for autograd but the two gradients, [B, D] each, which
+`attach_gradients` hands over. Similarities live in tiles of bounded size; if one tile holds all of them (small
+batches), the second pass takes them from the first and one product is saved.
 
 On one rank the rows of a tile are image anchors and its columns text anchors: both directions come from the same
 product. With W ranks each rank holds b of the B pairs; its image anchors meet all texts and its text anchors all
@@ -25,7 +26,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from isogclr.errors import InputError
 
 # Similarity of a candidate that takes no part. Finite, so that 0 · EXCLUDED is 0 and not NaN; (EXCLUDED − c)/τ
 # still fits into fp32 at τ = 1e-7.
@@ -96,6 +98,24 @@ class Pairs:
         tile.masked_fill_(self.all_rows < 0, EXCLUDED)
 
 
+class Exponent(NamedTuple):
+    """The weights of the anchors of one direction are exp((S − level) · inverse temperature)."""
+
+    inverse_temperature: Tensor
+    level: Tensor
+
+    def at(self, rows: slice) -> Exponent:
+        """Those of some anchors."""
+        return Exponent(self.inverse_temperature[rows], self.level[rows])
+
+
+class Exponents(NamedTuple):
+    """Of the image anchors and of the text anchors."""
+
+    image: Exponent
+    text: Exponent
+
+
 class Kept(NamedTuple):
     """Similarities that one tile could hold, for the second pass."""
 
@@ -120,8 +140,7 @@ def statistics(
 
 def gradients(
     pairs: Pairs,
-    own: tuple[Directions, Directions],
-    everyone: tuple[Directions, Directions],
+    everyone: Exponents,
     positive_weight: Tensor,
     kept: Kept,
     tile_rows: int | None = None,
@@ -129,40 +148,19 @@ def gradients(
     """Second pass: Σ_j (w^img_ij + w^txt_ji) T_j − p_i T_i for the own images, and the same for the own texts.
 
     Args:
-        own, everyone: (inverse temperatures, levels) of the own anchors [b] and of all anchors [B].
+        everyone: of all anchors, [B].
         positive_weight: p [b].
         kept: from `statistics`; its tensors are overwritten.
     """
-    by_image, by_text = _flip(own), _flip(everyone)
+    own = Exponents(everyone.image.at(pairs.own), everyone.text.at(pairs.own))
     image, text = _gradients(
-        pairs, pairs.own_image, pairs.all_text, by_image.image, by_text.text, kept.image, tile_rows
+        pairs, pairs.own_image, pairs.all_text, own.image, everyone.text, kept.image, tile_rows
     )
     if text is None:
-        text, _ = _gradients(
-            pairs, pairs.own_text, pairs.all_image, by_image.text, by_text.image, kept.text, tile_rows
-        )
+        text, _ = _gradients(pairs, pairs.own_text, pairs.all_image, own.text, everyone.image, kept.text, tile_rows)
     image.addcmul_(positive_weight[:, None], pairs.own_text, value=-1)
     text.addcmul_(positive_weight[:, None], pairs.own_image, value=-1)
     return Directions(image, text)
-
-
-class _Exponent(NamedTuple):
-    """(S − level) · inverse temperature, of the anchors of one direction."""
-
-    inverse_temperature: Tensor
-    level: Tensor
-
-
-class _Exponents(NamedTuple):
-    image: _Exponent
-    text: _Exponent
-
-
-def _flip(anchors: tuple[Directions, Directions]) -> _Exponents:
-    inverse_temperature, level = anchors
-    return _Exponents(
-        _Exponent(inverse_temperature.image, level.image), _Exponent(inverse_temperature.text, level.text)
-    )
 
 
 def _statistics(
@@ -213,8 +211,8 @@ def _gradients(
     pairs: Pairs,
     anchors: Tensor,  # [b, D]
     candidates: Tensor,  # [B, D]
-    by_row: _Exponent,  # [b]
-    by_column: _Exponent,  # [B]
+    by_row: Exponent,  # [b]
+    by_column: Exponent,  # [B]
     kept: Tensor | None,
     tile_rows: int | None,
 ) -> tuple[Tensor, Tensor | None]:
@@ -281,17 +279,19 @@ def exact_products(device_type: str) -> Iterator[None]:
 
     At τ = 0.005 the rounding of a bf16 similarity changes the exponent h/τ by 0.19 on average.
     """
-    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
     # Per backend, not torch.set_float32_matmul_precision: that raises once somebody has used this newer interface.
-    before = [backend.fp32_precision for backend in backends]
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
+    lowered = [(b, b.fp32_precision) for b in backends if b.fp32_precision not in ("none", "ieee")]
     with torch.autocast(device_type=device_type, enabled=False):
         try:
-            for backend in backends:
+            for backend, _ in lowered:
                 backend.fp32_precision = "ieee"
             yield
         finally:
-            for backend, precision in zip(backends, before, strict=True):
-                backend.fp32_precision = precision
+            for backend, precision in lowered:
+                backend.fp32_precision = "none"  # what it was, if that is inherited from a setting above it
+                if backend.fp32_precision != precision:
+                    backend.fp32_precision = precision
 
 
 class _AttachGradients(torch.autograd.Function):
@@ -305,8 +305,9 @@ class _AttachGradients(torch.autograd.Function):
         return value.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph=True; without this, second derivatives would silently be 0
+            raise InputError("this loss has no second derivatives: do not call backward with create_graph=True")
         # Scaled before the cast: with a GradScaler the unscaled gradients may be below what fp16 can hold.
         scaled = [
             (gradient * grad_output).to(dtype)

@@ -12,9 +12,8 @@ Symbols (the whole table, with the names of other implementations, is in `docs/m
 Image anchors take S = I Tᵀ, text anchors its transpose; nothing else differs between the directions.
 g and s live as logarithms, so h/τ of ±400 stays finite in fp32 without a running maximum or an ε.
 
-The losses evaluate `log_batch_mean` and `weights` in tiles (`kernel.py`) and never form an [A, B] tensor; here
-they stand as the definitions that the tiles are tested against, and for anybody who wants the weights of a few
-anchors.
+The losses evaluate `log_batch_mean` and `weights` in tiles of bounded size (`kernel.py`); here they stand as the
+definitions that the tiles are tested against, and for anybody who wants the weights of a few anchors.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ ADAM_EPSILON = 1e-8
 
 
 def hardness(similarity: Tensor, positive: Tensor) -> Tensor:
-    """h_ij = S_ij − S_ii (eq. 2 of the paper, appendix B for two modalities).
+    """h_ij = S_ij − S_ii (eq. 3 of the paper, appendix B for two modalities).
 
     Shapes: `similarity` [A, B], `positive` [A] (the S_ii) → [A, B].
     """

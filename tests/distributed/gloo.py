@@ -34,21 +34,23 @@ def run_ranks(size: int, function: Callable[..., Any], *arguments: Any) -> list[
             pipes.append(receiver)
             processes.append(process)
         try:
-            return [_result(rank, pipe) for rank, pipe in enumerate(pipes)]
+            results = [_result(pipe) for pipe in pipes]
+            failures = [f"rank {rank} failed:\n{value}" for rank, (ok, value) in enumerate(results) if not ok]
+            if failures:
+                raise RuntimeError("\n".join(failures))
+            return [value for _, value in results]
         finally:
             for process in processes:
                 process.terminate()
                 process.join()
 
 
-def _result(rank: int, pipe: Any) -> Any:
+def _result(pipe: Any) -> tuple[bool, Any]:
     if not pipe.poll(TIMEOUT_SECONDS):
-        raise TimeoutError(f"rank {rank} did not answer within {TIMEOUT_SECONDS} s")
+        return False, f"no answer within {TIMEOUT_SECONDS} s"
     # Plain pickle: multiprocessing's own would share tensors through file descriptors of a process that has ended.
     ok, value = pickle.loads(pipe.recv_bytes())
-    if not ok:
-        raise RuntimeError(f"rank {rank} failed:\n{value}")
-    return value
+    return ok, value
 
 
 def _rank(rank: int, size: int, folder: str, sender: Any, function: Callable[..., Any], arguments: tuple) -> None:

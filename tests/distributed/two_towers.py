@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
 from isogclr.distributed import Ranks
 from isogclr.losses import ContrastiveLoss, SampleState
+from isogclr.losses.exchange import gather_updates
 
 SAMPLES = 24
 INPUTS = 10
-STEPS = 3
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,9 @@ class Case:
     options: Mapping[str, Any]
     batch: tuple[int, ...]  # pairs of each rank; one process takes them all
     duplicates: bool = False
-    dtype: str = "float64"
+    dtype: str = "float64"  # of the model
+    features: str | None = None  # dtype of the features, if another
+    steps: int = 3
 
 
 @dataclass
@@ -69,7 +70,7 @@ def train(case: Case, loss: ContrastiveLoss) -> Outcome:
         before = loss.ranks.bytes_received if getattr(loss, "ranks", None) else 0
         features = trained(images[own], texts[own])
         output = loss(
-            *features[:2],
+            *(feature.to(getattr(torch, case.features or case.dtype)) for feature in features[:2]),
             logit_scale=features[2],
             rows=rows[own],
             state=table.take(rows[own]),
@@ -83,7 +84,7 @@ def train(case: Case, loss: ContrastiveLoss) -> Outcome:
         received.append((loss.ranks.bytes_received if getattr(loss, "ranks", None) else 0) - before)
         shared = output.shared
         if output.state is not None:
-            _exchange(table, rows[own], output.state, output.write, ranks)
+            _store(table, *gather_updates(ranks, rows[own], output))
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     return Outcome(
         gradients,
@@ -100,7 +101,7 @@ def _batches(case: Case, dtype: torch.dtype):
     generator = torch.Generator().manual_seed(1)
     samples = torch.randn(SAMPLES, 2, INPUTS, generator=generator, dtype=torch.float64).to(dtype)
     size = sum(case.batch)
-    for _ in range(STEPS):
+    for _ in range(case.steps):
         if case.duplicates:  # drawn with replacement, from few
             rows = torch.randint(0, size // 2, (size,), generator=generator)
         else:
@@ -118,16 +119,7 @@ def _own(case: Case, ranks: Ranks) -> slice:
     return slice(start, start + case.batch[ranks.rank])
 
 
-def _exchange(table: SampleState, rows: Tensor, new: SampleState, write: Tensor, ranks: Ranks) -> None:
-    """What the trainer will do after each step: everybody stores the rows that somebody marked to be written."""
-    mine = (rows[write], {name: value[write] for name, value in new.columns.items()}, new.visits[write])
-    everyone: list[Any] = [mine]
-    if ranks.size > 1:
-        everyone = [None] * ranks.size
-        dist.all_gather_object(everyone, mine)
-    stored = torch.cat([rows for rows, _, _ in everyone])
+def _store(table: SampleState, rows: Tensor, new: SampleState) -> None:
+    stored = rows[rows >= 0]
     assert stored.unique().numel() == stored.numel(), "a row was to be written by more than one occurrence"
-    for rows_, columns, visits in everyone:
-        for name, value in columns.items():
-            table.columns[name][rows_] = value
-        table.visits[rows_] = visits
+    table.put(rows, new)

@@ -71,8 +71,11 @@ def test_an_unused_logit_scale_stays_in_the_graph(create) -> None:
 class TestRhoWarning:
     def test_warns_when_the_constraint_can_not_bind(self) -> None:
         loss = ISogCLRLoss(ISogCLRConfig(rho=6.0))
-        with pytest.warns(RhoWarning, match=r"rho is 6, but in a batch of 8 .* log\(8 - 1\) = 1\.946"):
-            evaluate(loss, *unit_pairs(8))
+        images, texts = unit_pairs(8)
+        state = loss.initial_state(8, dtype=torch.float64)
+        with pytest.warns(RhoWarning, match=r"rho is 6, but in a batch of 8 .* log\(8 - 1\) = 1\.946") as caught:
+            loss(images, texts, rows=torch.arange(8), state=state)
+        assert caught[0].filename == __file__  # it points to the caller
 
     def test_warns_from_the_bound_on(self) -> None:
         with pytest.warns(RhoWarning):
@@ -122,7 +125,9 @@ def test_a_sample_without_negatives_is_left_alone() -> None:
     for name, value in state.columns.items():
         assert torch.equal(output.state.columns[name], value)
     assert not any(gradient.any() for gradient in gradients)
-    assert all(torch.isfinite(value) for value in loss.statistics(output).values())
+    found = loss.statistics(output)
+    assert all(torch.isfinite(value) for name, value in found.items() if "_q" not in name)
+    assert torch.isnan(found["image_temperature_q50"])
 
 
 def test_state_that_is_not_finite_keeps_the_old_row_and_is_counted() -> None:
@@ -135,7 +140,11 @@ def test_state_that_is_not_finite_keeps_the_old_row_and_is_counted() -> None:
     assert output.state.columns["image_temperature"][3] == 0.07
     assert output.state.columns["image_log_mean"][3] == -1.0
     assert (output.state.columns["image_log_mean"][[0, 1, 2, 4]] != -1.0).all()
-    assert loss.statistics(output)["rows_kept_not_finite"] == 1
+    found = loss.statistics(output)
+    assert found["rows_kept_not_finite"] == 1
+    assert all(torch.isfinite(value) for value in found.values())
+    updated = output.state.columns["text_temperature"][[0, 1, 2, 4]]
+    assert found["text_temperature_q50"] == pytest.approx(float(torch.quantile(updated, 0.5)))
 
 
 def test_a_global_temperature_that_is_not_finite_is_kept() -> None:
@@ -145,6 +154,10 @@ def test_a_global_temperature_that_is_not_finite_is_kept() -> None:
     )
     output, *_ = evaluate(loss, *unit_pairs(5), shared=shared)
     assert output.shared.columns["temperature"].tolist() == pytest.approx([0.07])
+    assert output.shared.visits.tolist() == [4]
+    unknown = SampleState({"temperature": torch.tensor([math.nan]), "momentum": torch.tensor([0.1])}, shared.visits)
+    output, *_ = evaluate(loss, *unit_pairs(5), shared=unknown)
+    assert output.shared.columns["momentum"].tolist() == pytest.approx([0.1])
     assert output.shared.visits.tolist() == [4]
 
 
@@ -157,7 +170,12 @@ def test_statistics() -> None:
     new = output.state.columns
     assert found["first_visits"] == 0.25
     assert found["image_temperature"] == pytest.approx(float(new["image_temperature"].mean()))
-    assert found["text_temperature_q50"] == pytest.approx(float(new["text_temperature"].median()), rel=0.5)
+    for quantile in (0.05, 0.5, 0.95):
+        expected = float(torch.quantile(new["text_temperature"], quantile))
+        assert found[f"text_temperature_q{round(100 * quantile):02d}"] == pytest.approx(expected)
+    gradient = output.details["image_gradient"]
+    assert gradient.min() < 0
+    assert found["image_abs_gradient"] == pytest.approx(float(gradient.abs().mean()))
     assert found["image_log_mean"] == pytest.approx(float(new["image_log_mean"].mean()))
     used = torch.tensor([0.05, 0.07, 0.07, 0.07], dtype=torch.float64)
     both = sum(objective.robust_objective(used, new[f"{d}_log_mean"], 0.5).mean() for d in ("image", "text"))

@@ -43,6 +43,27 @@ def test_autocast_does_not_reach_the_similarities(loss: ContrastiveLoss, dtype: 
             assert torch.equal(output.state.columns[name], value)
 
 
+def test_products_are_exact_where_they_are_made(loss: ContrastiveLoss, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At every product, autocast is off and no backend may round; on any machine, whatever its kernels do."""
+    seen, multiply = [], torch.mm
+
+    def watched(*arguments: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        precisions = {torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision}
+        seen.append((torch.is_autocast_enabled("cpu"), bool(precisions - {"ieee", "none"}), out.dtype))
+        return multiply(*arguments, out=out)
+
+    monkeypatch.setattr(torch, "mm", watched)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            evaluate(loss, *(features.bfloat16() for features in unit_pairs(8)))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert seen
+    assert set(seen) == {(False, False, torch.float32)}
+
+
 def test_rounded_similarities_would_be_noticed() -> None:
     """The test above can fail: rounding similarities to bf16 changes the exponents at τ = 0.005.
 
@@ -109,7 +130,7 @@ backends = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
 before = [backend.fp32_precision for backend in backends]
 assert "tf32" in before
 with kernel.exact_products("cpu"):
-    assert [backend.fp32_precision for backend in backends] == ["ieee", "ieee"]
+    assert not {{backend.fp32_precision for backend in backends}} - {{"ieee", "none"}}
 assert [backend.fp32_precision for backend in backends] == before
 """
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -139,6 +160,30 @@ def test_a_step_on_a_gpu_never_waits_for_the_device(create) -> None:
         assert output.loss.requires_grad
         assert output.loss.device.type == "cuda"
         assert all(value.device.type == "cuda" for value in loss.statistics(output).values())
+
+
+def test_state_and_rows_may_be_on_the_cpu() -> None:
+    """As they are when a table or a store in main memory gives them; features decide where it is computed."""
+    loss = ISogCLRLoss(ISogCLRConfig(rho=1.0))
+    with FakeTensorMode():
+        table, rows = loss.initial_state(100), torch.zeros(32, dtype=torch.int64)
+        images, texts = (torch.randn(32, 8, device="cuda", requires_grad=True) for _ in range(2))
+        output = loss(images, texts, rows=rows, state=table.take(rows))
+        assert output.state.visits.device.type == "cuda"
+
+
+def test_a_setting_that_is_inherited_stays_inherited() -> None:
+    """A call must not turn torch.backends.fp32_precision into a setting of the backend's own."""
+    code = """
+import torch
+from isogclr import kernel
+torch.backends.fp32_precision = "tf32"
+with kernel.exact_products("cpu"):
+    pass
+torch.backends.fp32_precision = "ieee"
+assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_row_comparison_of_a_gpu_gives_what_the_cpu_gives(monkeypatch: pytest.MonkeyPatch) -> None:

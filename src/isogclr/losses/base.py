@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from isogclr.errors import InputError
 from isogclr.objective import first_occurrence
 
 
@@ -46,13 +47,17 @@ class SampleState:
     def put(self, rows: Tensor, new: SampleState) -> None:
         """Overwrite the samples at `rows`, in place: for a table that fits into memory, such as a test's.
 
-        Of a row that stands more than once, the first occurrence counts.
+        Of a row that stands more than once, the first occurrence counts; a row below 0 is passed over.
         """
+        missing = [name for name in self.columns if name not in new.columns]
+        if missing:
+            raise InputError(f"new lacks {', '.join(missing)}, but every column of the table must be written")
+        rows = rows.to(self.visits.device)
         first = first_occurrence(rows)
         kept = rows[first]
         for name, value in self.columns.items():
-            value[kept] = new.columns[name][first].to(value)
-        self.visits[kept] = new.visits[first].to(self.visits)
+            value[kept] = new.columns[name].to(value)[first]
+        self.visits[kept] = new.visits.to(self.visits)[first]
 
     def __len__(self) -> int:
         return self.visits.shape[0]

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from isogclr import kernel
-from isogclr.config import CyCLIPConfig
+from isogclr.config import CyCLIPConfig, check_kind
 from isogclr.distributed import Ranks
-from isogclr.errors import InputError
-from isogclr.kernel import Directions, Kept, Pairs, Statistics
+from isogclr.kernel import Directions, Exponent, Exponents, Kept, Pairs, Statistics
 from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
-from isogclr.losses.inputs import check_features
+from isogclr.losses.inputs import check_features, check_logit_scale
 from isogclr.losses.pairs import gather_pairs, pair_share
 
 
@@ -33,7 +32,8 @@ class CyCLIPLoss(ContrastiveLoss):
 
     def __init__(self, config: CyCLIPConfig | None = None, ranks: Ranks | None = None) -> None:
         super().__init__()
-        self.config = config or CyCLIPConfig()
+        self.config = CyCLIPConfig() if config is None else config
+        check_kind(self.config, CyCLIPConfig)
         self.ranks = ranks
 
     def forward(
@@ -50,8 +50,7 @@ class CyCLIPLoss(ContrastiveLoss):
     ) -> LossOutput:
         """See `ContrastiveLoss.forward`; `rows`, `state` and `step` have no effect."""
         check_features(image_features, text_features, values=self.config.validate)
-        if logit_scale is None:
-            raise InputError("logit_scale is None, but cyclip multiplies its similarities by it: pass the model's")
+        logit_scale = check_logit_scale(self.name, logit_scale, values=self.config.validate)
         if self.ranks is None:
             self.ranks = Ranks()
         inputs = [image_features, text_features, logit_scale]
@@ -122,11 +121,10 @@ def _contrast_gradients(
     levels = torch.stack([found.maximum + found.log_sum / scale for found in (image, text)], dim=1)  # [b, 2]
     levels = torch.where(present[:, None], levels, -kernel.EXCLUDED)
     everyone = ranks.gather(levels)
-    own_scale, all_scale = scale.expand(levels.shape[0]), scale.expand(everyone.shape[0])
+    scales = scale.expand(everyone.shape[0])
     return kernel.gradients(
         pairs,
-        own=(Directions(own_scale, own_scale), Directions(levels[:, 0], levels[:, 1])),
-        everyone=(Directions(all_scale, all_scale), Directions(everyone[:, 0], everyone[:, 1])),
+        everyone=Exponents(Exponent(scales, everyone[:, 0]), Exponent(scales, everyone[:, 1])),
         positive_weight=2.0 * present.to(scale.dtype),
         kept=kept,
         tile_rows=tile_rows,

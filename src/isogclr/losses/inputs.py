@@ -16,6 +16,7 @@ def check_features(image_features: Tensor, text_features: Tensor, *, values: boo
     """Two tensors [B, D] of equal shape, floating dtype and device; with `values`, finite and of unit length."""
     named = {"image_features": image_features, "text_features": text_features}
     for name, features in named.items():
+        _check_tensor(name, features)
         if features.ndim != 2:
             raise InputError(f"{name} has shape {list(features.shape)}, but must be 2-D: [batch, dimension]")
         if features.dtype not in LENGTH_TOLERANCE:
@@ -39,6 +40,7 @@ def check_rows(rows: Tensor | None, batch: int, *, values: bool) -> Tensor:
     """int64 [B]; with `values`, none below 0."""
     if rows is None:
         raise InputError("rows is None, but this loss keeps state: pass the row of each pair, int64 [batch]")
+    _check_tensor("rows", rows)
     if rows.dtype != torch.int64:
         raise InputError(f"rows has dtype {rows.dtype}, but must be torch.int64")
     if rows.shape != (batch,):
@@ -48,26 +50,61 @@ def check_rows(rows: Tensor | None, batch: int, *, values: bool) -> Tensor:
     return rows
 
 
-def check_state(name: str, state: SampleState | None, columns: tuple[str, ...], samples: int) -> SampleState:
-    """All columns that the loss keeps, one entry a sample."""
+def check_state(
+    name: str, state: SampleState | None, columns: tuple[str, ...], samples: int, *, values: bool
+) -> SampleState:
+    """All columns that the loss keeps, one entry a sample; with `values`, finite, and τ above 0 once visited."""
     if state is None:
         raise InputError(
             f"{name} is None, but this loss keeps {', '.join(columns)}: read it from the store, or start from "
             f"loss.initial_{name}(…)"
         )
+    if not isinstance(state, SampleState):
+        raise InputError(f"{name} is a {type(state).__name__}, but must be a SampleState")
     missing = [column for column in columns if column not in state.columns]
     if missing:
         raise InputError(f"{name} lacks {', '.join(missing)}; it has {', '.join(state.columns) or 'no columns'}")
     for column, tensor in (*((c, state.columns[c]) for c in columns), ("visits", state.visits)):
         if tensor.shape != (samples,):
             raise InputError(f"{name}: {column} has shape {list(tensor.shape)}, but must be [{samples}]")
+        if values and column != "visits":
+            _check_column(f"{name}: {column}", tensor, state.visits > 0)
     return state
+
+
+def check_logit_scale(loss: str, logit_scale: Tensor | None, *, values: bool) -> Tensor:
+    """One number in a tensor; with `values`, above 0."""
+    if logit_scale is None:
+        raise InputError(f"logit_scale is None, but {loss} multiplies its similarities by it: pass the model's")
+    _check_tensor("logit_scale", logit_scale)
+    if logit_scale.numel() != 1:
+        raise InputError(f"logit_scale has shape {list(logit_scale.shape)}, but must be one number")
+    if values and not 0 < float(logit_scale.detach()) < float("inf"):
+        raise InputError(f"logit_scale is {float(logit_scale.detach()):g}, but must be finite and above 0")
+    return logit_scale
 
 
 def check_batch(pairs: int) -> None:
     """A contrast needs at least one other pair."""
     if pairs < 2:
         raise InputError(f"the global batch is {pairs}, but must be 2 or more: a pair has no negatives otherwise")
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise InputError(f"{name} is a {type(value).__name__}, but must be a torch.Tensor")
+
+
+def _check_column(name: str, values: Tensor, visited: Tensor) -> None:
+    bad = visited & ~torch.isfinite(values)
+    if name.endswith("temperature"):
+        bad |= visited & (values <= 0)
+    if bool(bad.any()):
+        position = int(bad.nonzero()[0])
+        raise InputError(
+            f"{name} is {float(values[position]):g} at position {position}, but must be finite, and a temperature "
+            "above 0: the state is damaged, or of another loss"
+        )
 
 
 def _check_unit_length(name: str, features: Tensor) -> None:

@@ -7,13 +7,14 @@ import warnings
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from isogclr import objective
-from isogclr.config import ISogCLRConfig
+from isogclr.config import ISogCLRConfig, check_kind
 from isogclr.distributed import Ranks
 from isogclr.kernel import Directions
 from isogclr.losses.base import LossOutput, SampleState
-from isogclr.losses.moving_average import DIRECTIONS, Anchors, MovingAverageLoss, Step
+from isogclr.losses.moving_average import DIRECTIONS, Anchors, MovingAverageLoss, Step, mean_where
 
 QUANTILES = (0.05, 0.5, 0.95)
 
@@ -36,7 +37,8 @@ class ISogCLRLoss(MovingAverageLoss):
     config: ISogCLRConfig
 
     def __init__(self, config: ISogCLRConfig | None = None, ranks: Ranks | None = None) -> None:
-        config = config or ISogCLRConfig()
+        config = ISogCLRConfig() if config is None else config
+        check_kind(config, ISogCLRConfig)
         super().__init__(config, ranks)
         self._rate_at = config.temperature_rate_at()
         self._rho_checked_for: int | None = None
@@ -58,10 +60,10 @@ class ISogCLRLoss(MovingAverageLoss):
         if self.config.rho >= limit:
             warnings.warn(
                 f"rho is {self.config.rho:g}, but in a batch of {batch} the KL divergence can not exceed "
-                f"log({batch} - 1) = {limit:.3f}: the constraint never binds and every temperature falls to its "
-                f"lower bound. Choose rho below {limit:.3f}, or a larger batch",
+                f"log({batch} - 1) = {limit:.3f}: within a batch the constraint never binds, and temperatures fall "
+                f"towards their lower bound. Choose rho below {limit:.3f}, or a larger batch",
                 RhoWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _temperatures(self, state: SampleState, shared: SampleState | None) -> Directions:
@@ -138,20 +140,18 @@ class ISogCLRLoss(MovingAverageLoss):
     def statistics(self, output: LossOutput) -> dict[str, Tensor]:
         """See `ContrastiveLoss.statistics`; `objective` is the curve to look at, not the loss."""
         result, details, config = super().statistics(output), output.details, self.config
-        active = details["active"]
-        count = active.sum().clamp(min=1)
-
-        def mean(values: Tensor) -> Tensor:
-            return torch.where(active, values, 0).sum() / count
-
-        result["objective"] = mean(details["image_objective"] + details["text_objective"])
+        updated = details["updated"]
+        both = details["image_objective"] + details["text_objective"]
+        result["objective"] = mean_where(updated, both)
         for direction in DIRECTIONS:
             temperature = details[f"{direction}_temperature"]
-            result[f"{direction}_temperature"] = mean(temperature)
+            result[f"{direction}_temperature"] = mean_where(updated, temperature)
+            # One NaN more, so that a rank without pairs has something to take the quantiles of.
+            known = pad(torch.where(updated, temperature, math.nan), (0, 1), value=math.nan)
             for quantile in QUANTILES:
                 name = f"{direction}_temperature_q{round(100 * quantile):02d}"
-                result[name] = torch.quantile(temperature, quantile)
-            result[f"{direction}_at_min"] = mean((temperature <= config.temperature_min).to(temperature.dtype))
-            result[f"{direction}_at_max"] = mean((temperature >= config.temperature_max).to(temperature.dtype))
-            result[f"{direction}_abs_gradient"] = mean(details[f"{direction}_gradient"].abs())
+                result[name] = torch.nanquantile(known, quantile)
+            result[f"{direction}_at_min"] = mean_where(updated, temperature <= config.temperature_min)
+            result[f"{direction}_at_max"] = mean_where(updated, temperature >= config.temperature_max)
+            result[f"{direction}_abs_gradient"] = mean_where(updated, details[f"{direction}_gradient"].abs())
         return result

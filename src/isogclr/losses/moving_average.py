@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from isogclr import kernel, objective
 from isogclr.config import MovingAverageConfig
 from isogclr.distributed import Ranks
-from isogclr.kernel import Directions, Kept, Pairs, Statistics
+from isogclr.kernel import Directions, Exponent, Exponents, Kept, Pairs, Statistics
 from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
 from isogclr.losses.inputs import check_features, check_rows, check_state
 from isogclr.losses.pairs import gather_pairs, pair_share
@@ -69,12 +70,13 @@ class MovingAverageLoss(ContrastiveLoss):
         step: int = 0,
     ) -> LossOutput:
         """See `ContrastiveLoss.forward`."""
-        batch, validate = image_features.shape[0], self.config.validate
+        validate = self.config.validate
         check_features(image_features, text_features, values=validate)
+        batch = image_features.shape[0]
         rows = check_rows(rows, batch, values=validate)
-        state = check_state("state", state, self.state_columns, batch)
+        state = check_state("state", state, self.state_columns, batch, values=validate)
         if self.shared_columns:
-            shared = check_state("shared", shared, self.shared_columns, 1)
+            shared = check_state("shared", shared, self.shared_columns, 1, values=validate)
         if self.ranks is None:
             self.ranks = Ranks()
         differentiable = torch.is_grad_enabled() and (image_features.requires_grad or text_features.requires_grad)
@@ -100,8 +102,8 @@ class MovingAverageLoss(ContrastiveLoss):
     ) -> tuple[Step, Kept]:
         assert self.ranks is not None
         dtype, capacity = pairs.own_image.dtype, pairs.own_image.shape[0]
-        state = _padded(state, capacity, dtype)
-        shared = _padded(shared, 1, dtype) if shared is not None else None
+        state = _prepared(state, capacity, pairs.own_image)
+        shared = _prepared(shared, 1, pairs.own_image) if shared is not None else None
         temperature = self._temperatures(state, shared)
         inverse = Directions(temperature.image.reciprocal(), temperature.text.reciprocal())
         image, text, kept = kernel.statistics(pairs, inverse, self.config.tile_rows)
@@ -140,20 +142,17 @@ class MovingAverageLoss(ContrastiveLoss):
         )  # [4, b]
         everyone = step.ranks.gather(own.t()).t() if step.ranks.size > 1 else own  # [4, B]
         log_count = _log_count(step.all_negatives, own.dtype)
-        inverse = Directions(everyone[0].reciprocal(), everyone[2].reciprocal())
-        # Levels c_i with w_ij = exp((S_ij − c_i)/τ_i); out of reach, so that w = 0, without negatives.
-        level = Directions(
-            *(
-                torch.where(step.all_negatives > 0, step.all_positive + tau * (log_s + log_count), -kernel.EXCLUDED)
-                for tau, log_s in ((everyone[0], everyone[1]), (everyone[2], everyone[3]))
-            )
-        )
+        active = step.all_negatives > 0
+
+        def exponent(tau: Tensor, log_mean: Tensor) -> Exponent:
+            """Level c_i with w_ij = exp((S_ij − c_i)/τ_i); out of reach, so that w = 0, without negatives."""
+            level = step.all_positive + tau * (log_mean + log_count)
+            return Exponent(tau.reciprocal(), torch.where(active, level, -kernel.EXCLUDED))
+
         weight = torch.where(step.active, step.image.weight_sum + step.text.weight_sum, 0.0)
-        part = step.pairs.own
         found = kernel.gradients(
             step.pairs,
-            own=(Directions(*(v[part] for v in inverse)), Directions(*(v[part] for v in level))),
-            everyone=(inverse, level),
+            everyone=Exponents(exponent(everyone[0], everyone[1]), exponent(everyone[2], everyone[3])),
             positive_weight=weight,
             kept=kept,
             tile_rows=self.config.tile_rows,
@@ -165,12 +164,12 @@ class MovingAverageLoss(ContrastiveLoss):
     def statistics(self, output: LossOutput) -> dict[str, Tensor]:
         """See `ContrastiveLoss.statistics`."""
         details, result = output.details, {}
-        active = details["active"]
+        updated = details["updated"]
         for direction in DIRECTIONS:
-            result[f"{direction}_log_mean"] = _mean(details[f"{direction}_log_mean"], active)
-            result[f"{direction}_weight_sum"] = _mean(details[f"{direction}_weight_sum"], active)
-        result["first_visits"] = _mean(details["first_visit"], active)
-        result["rows_kept_not_finite"] = (active & ~details["finite"]).sum()
+            result[f"{direction}_log_mean"] = mean_where(updated, details[f"{direction}_log_mean"])
+            result[f"{direction}_weight_sum"] = mean_where(updated, details[f"{direction}_weight_sum"])
+        result["first_visits"] = mean_where(updated, details["first_visit"])
+        result["rows_kept_not_finite"] = details["not_finite"].sum()
         return result
 
 
@@ -210,7 +209,12 @@ class Step:
         updated = active & finite
         chosen = torch.where(updated, new, old)[:, : self.batch]
         first = self._first_occurrence()
-        details = {**details, "first_visit": self.state.visits == 0, "active": active, "finite": finite}
+        details = {
+            **details,
+            "first_visit": self.state.visits == 0,
+            "updated": updated,
+            "not_finite": active & ~finite,
+        }
         for direction, anchors in zip(DIRECTIONS, (self.image, self.text), strict=True):
             details[f"{direction}_log_mean"] = anchors.log_mean
             details[f"{direction}_weight_sum"] = anchors.weight_sum
@@ -240,16 +244,18 @@ def _log_count(negatives: Tensor, dtype: torch.dtype) -> Tensor:
     return negatives.clamp(min=1).to(dtype).log()
 
 
-def _padded(state: SampleState, samples: int, dtype: torch.dtype) -> SampleState:
-    """The state in the dtype of the computation, filled up with samples that were never visited."""
+def _prepared(state: SampleState, samples: int, like: Tensor) -> SampleState:
+    """The state on the device and in the dtype of the computation, filled up with samples never visited."""
     missing = samples - len(state)
-    columns = {
-        name: torch.nn.functional.pad(value.to(dtype), (0, missing)) if missing else value.to(dtype)
-        for name, value in state.columns.items()
-    }
-    visits = state.visits.to(torch.int64)
-    return SampleState(columns, torch.nn.functional.pad(visits, (0, missing)) if missing else visits)
+
+    def prepare(value: Tensor, dtype: torch.dtype) -> Tensor:
+        value = value.to(like.device, dtype, non_blocking=True)
+        return pad(value, (0, missing)) if missing else value
+
+    columns = {name: prepare(value, like.dtype) for name, value in state.columns.items()}
+    return SampleState(columns, prepare(state.visits, torch.int64))
 
 
-def _mean(values: Tensor, where: Tensor) -> Tensor:
-    return torch.where(where, values, 0).sum() / where.sum().clamp(min=1)
+def mean_where(condition: Tensor, values: Tensor) -> Tensor:
+    """Mean of the values where the condition holds; 0 if it holds nowhere."""
+    return torch.where(condition, values, 0).sum() / condition.sum().clamp(min=1)

@@ -7,8 +7,8 @@ from typing import cast
 from torch import Tensor, nn
 
 from isogclr.distributed import Ranks
-from isogclr.errors import InputError
 from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState
+from isogclr.losses.inputs import check_logit_scale
 
 
 class _OpenClipLoss(ContrastiveLoss):
@@ -43,8 +43,7 @@ class _OpenClipLoss(ContrastiveLoss):
         step: int = 0,
     ) -> LossOutput:
         """See `ContrastiveLoss.forward`; `rows`, `state` and `step` have no effect."""
-        if logit_scale is None:
-            raise InputError(f"logit_scale is None, but {self.name} multiplies its similarities by it")
+        logit_scale = check_logit_scale(self.name, logit_scale, values=False)
         return LossOutput(self.inner(image_features, text_features, logit_scale, logit_bias))
 
 

@@ -53,8 +53,8 @@ def gather_pairs(
 
 def pair_share(pairs: Pairs, ranks: Ranks) -> Tensor | float:
     """W / B: with it, the mean over ranks of the ranks' sums is the mean over all pairs. Padding is no pair."""
-    if ranks.size == 1:
-        return 1 / pairs.all_rows.shape[0]
+    if pairs.positives_only:
+        return ranks.size / pairs.all_rows.shape[0]
     return ranks.size / (pairs.all_rows >= 0).sum().to(pairs.own_image.dtype)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isogclr.config import SogCLRConfig
+from isogclr.config import SogCLRConfig, check_kind
 from isogclr.distributed import Ranks
 from isogclr.kernel import Directions
 from isogclr.losses.base import LossOutput, SampleState
@@ -22,7 +22,9 @@ class SogCLRLoss(MovingAverageLoss):
     config: SogCLRConfig
 
     def __init__(self, config: SogCLRConfig | None = None, ranks: Ranks | None = None) -> None:
-        super().__init__(config or SogCLRConfig(), ranks)
+        config = SogCLRConfig() if config is None else config
+        check_kind(config, SogCLRConfig)
+        super().__init__(config, ranks)
 
     def _temperatures(self, state: SampleState, shared: SampleState | None) -> Directions:
         temperature = state.columns["image_log_mean"].new_full((len(state),), self.config.temperature)
