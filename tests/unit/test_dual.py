@@ -11,7 +11,7 @@ import torch
 from isogclr.config import ISogCLRConfig
 from isogclr.losses import ISogCLRLoss
 from reference.dual import optimal_temperatures
-from unit.pairs import unit_pairs
+from unit.pairs import unit_pairs, visited
 
 BATCH = 32
 IMAGES, TEXTS = unit_pairs(BATCH, 16, agreement=0.6, seed=4)
@@ -34,13 +34,13 @@ def learn(
     return found, torch.stack(history).numpy() if history else np.empty(0)
 
 
-# With memory, η must stay below γ/(1−γ)·τ³/h². Here |h| is up to 1: that is 6e-4 at the smallest optimum below
-# log(B−1), 0.055, and 5e-7 at the lower bound, where all optima above it lie.
+# With memory, η must stay below the bound of docs/method.md, which falls with τ³: with ρ above log(B−1) all optima
+# lie at the lower bound, so that case starts near it with a tiny η.
 STABLE = {
     "gamma_1": {"gamma": 1.0, "temperature_rate": 1e-3},
     "small_rate": {"gamma": 0.8, "temperature_rate": 3e-4},
     "normalized": {"gamma": 0.8, "temperature_rate": 1e-3, "normalized_weights": True},
-    "adam": {"gamma": 1.0, "temperature_rate": 1e-4, "temperature_optimizer": "adam", "second_moment_weight": 0.02},
+    "adam": {"temperature_rate": 1e-4, "temperature_optimizer": "adam", "second_moment_weight": 0.02},
 }
 
 
@@ -52,6 +52,8 @@ def test_temperatures_converge_to_the_dual_solution(option: str, rho: float) -> 
     options = {"temperature_init": 0.1} | STABLE[option]
     if rho == ABOVE and option == "small_rate":
         options |= {"temperature_init": 0.006, "temperature_rate": 4e-7}
+    if rho == ABOVE and option == "adam":
+        options |= {"gamma": 1.0}  # with memory, steps of 1e-4 do not settle at 0.005
     config = ISogCLRConfig(rho=rho, **options)
     found, _ = learn(config, steps=3000)
     expected = optimal_temperatures(
@@ -65,6 +67,46 @@ def test_temperatures_converge_to_the_dual_solution(option: str, rho: float) -> 
         inside = (expected[0] > config.temperature_min) & (expected[0] < config.temperature_max)
         assert inside.all()
         assert expected[0].max() > 1.5 * expected[0].min()
+
+
+def stability_bound(row: np.ndarray, positive: float, tau: float, gamma: float) -> float:
+    """Largest stable η of one anchor, `docs/method.md`."""
+    h = row - positive
+    p = np.exp((h - h.max()) / tau)
+    p /= p.sum()
+    mean = float(p @ h)
+    a, v = mean / tau, float(p @ (h - mean) ** 2) / tau**2
+    return 2 * (2 - gamma) * tau / ((2 - gamma) * v + 2 * (1 - gamma) * a * (1 + a))
+
+
+@pytest.mark.parametrize("gamma", [0.2, 0.5, 0.8])
+def test_the_bound_of_a_stable_step(gamma: float) -> None:
+    """From 0.1 % beside its optimum, an anchor settles with 0.8 times the bound and leaves with 1.25 times."""
+    rho, anchor = 0.6 * math.log(BATCH - 1), 3
+    best = optimal_temperatures(IMAGES.numpy(), TEXTS.numpy(), rho, 1e-4, 10.0)[0][anchor]
+    similarity = (IMAGES[anchor] @ TEXTS.T).numpy()
+    row = np.delete(similarity, anchor)
+    bound = stability_bound(row, similarity[anchor], best, gamma)
+    distance = {}
+    for factor in (0.8, 1.25):
+        config = ISogCLRConfig(
+            rho=rho,
+            gamma=gamma,
+            momentum_weight=1.0,
+            temperature_rate=factor * bound,
+            temperature_min=1e-4,
+            temperature_max=10.0,
+        )
+        loss = ISogCLRLoss(config)
+        state = visited(loss, BATCH, temperature=best * 1.001)
+        log_g = np.log(np.mean(np.exp((row - similarity[anchor]) / best)))
+        state.columns["image_log_mean"].fill_(log_g)
+        with torch.no_grad():
+            for _ in range(300):
+                state = loss(IMAGES, TEXTS, rows=torch.arange(BATCH), state=state).state
+        distance[factor] = abs(float(state.columns["image_temperature"][anchor]) / best - 1)
+    assert distance[0.8] < 1e-4
+    assert distance[1.25] > 0.01
 
 
 def test_the_recipe_s_step_swings() -> None:
