@@ -1,0 +1,320 @@
+"""The state store: one file a node, mapped by all of its ranks, written by one thread of one of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from isogclr.durable import Buffer
+from isogclr.errors import (
+    IndexMismatchError,
+    InputError,
+    StorageFullError,
+    StoreAbandonedError,
+    StoreStalledError,
+)
+from isogclr.state.blocks import Checksums
+from isogclr.state.contract import RowStore, grown_header
+from isogclr.state.faults import full_disk
+from isogclr.state.filesystem import warn_if_network
+from isogclr.state.layout import DATA_OFFSET, PAGE_BYTES, Header
+from isogclr.state.live import LiveFile
+from isogclr.state.lock import StoreLock, lock_holder
+from isogclr.state.pending import PendingUpdates, Update
+from isogclr.state.prefetch import Prefetcher
+from isogclr.state.schema import Schema, Values
+from isogclr.state.snapshot import Snapshot, SnapshotInfo
+from isogclr.state.sparse import read_exactly, write_nonzero_pages
+from isogclr.state.writer import WriterThread
+
+QUEUE_BYTES = 256 << 20
+RESERVE_BYTES = 64 << 20
+STALL_SECONDS = 300.0
+
+
+class StateStore(RowStore):
+    """A store in a file. Make one with `create` or `restore` in the first rank of a node, `open` in the others.
+
+    Every rank calls `write` with the rows of all ranks, as the exchange of the step gives them, and `read` with its
+    own. In the writer process a thread applies the updates to the file; every process lays those that are not in
+    the file yet over what it reads (`published.py` has the argument why that is enough). So neither call waits for
+    the disk, with one exception: the updates that wait are bounded by `queue_bytes`, and a `write` beyond that
+    waits until the disk has caught up. The time is in `wait_seconds`; after `stall_seconds` without any progress it
+    raises StoreStalledError.
+
+    A full disk must not kill the process: a page that can not be allocated under a mapping is a SIGBUS. So the
+    writer asks for the free space before it writes into a file with holes, and stops with StorageFullError while
+    `reserve_bytes` are left.
+    """
+
+    def __init__(self, live: LiveFile, lock: StoreLock | None, checksums: Checksums | None = None) -> None:
+        super().__init__(live.header, checksums)
+        self._newest = max(self._newest, live.published.applied())
+        self._live = live
+        self._lock = lock
+        self._pending = PendingUpdates()
+        self._writer: WriterThread | None = None
+        self._prefetcher: Prefetcher | None = None
+        self.queue_bytes = QUEUE_BYTES
+        self.reserve_bytes = RESERVE_BYTES
+        self.stall_seconds = STALL_SECONDS
+        self.wait_seconds = 0.0
+
+    @classmethod
+    def create(cls, path: Path, schema: Schema, rows: int, index_fingerprint: str) -> StateStore:
+        """A store of samples that were never visited; this process becomes its writer."""
+        header = Header(schema, rows, index_fingerprint, run=secrets.token_hex(8))
+        return cls._create(path, header, None, None)
+
+    @classmethod
+    def restore(
+        cls,
+        path: Path,
+        snapshot: Path,
+        schema: Schema,
+        rows: int,
+        index_fingerprint: str,
+        grown_from: frozenset[str] = frozenset(),
+    ) -> StateStore:
+        """The store of a snapshot; this process becomes its writer. Every block is verified on the way.
+
+        Args:
+            path: of the live file; an old one is replaced.
+            snapshot: of the generation that is resumed.
+            schema: columns that the loss needs.
+            rows: of the index.
+            index_fingerprint: of the index.
+            grown_from: fingerprints of earlier states of the index, whose rows it still has.
+        """
+        with Snapshot(snapshot) as source:
+            header = grown_header(source.header, snapshot, schema, rows, index_fingerprint, grown_from)
+
+            def fill(descriptor: int) -> None:
+                for first, data in source.chunks():
+                    write_nonzero_pages(descriptor, data, DATA_OFFSET + first * header.block_bytes)
+
+            return cls._create(path, replace(header, run=secrets.token_hex(8)), fill, source.checksums)
+
+    @classmethod
+    def _create(
+        cls, path: Path, header: Header, fill: Callable[[int], None] | None, checksums: Checksums | None
+    ) -> StateStore:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        warn_if_network(path)
+        lock = StoreLock(_lock_path(path))
+        try:
+            live = LiveFile.create(path, header, fill)
+            if header.step is not None:
+                live.published.begin(header.step)
+                live.published.finish(header.step)
+            return cls(live, lock, checksums)
+        except BaseException:
+            lock.release()
+            raise
+
+    @classmethod
+    def open(cls, path: Path, index_fingerprint: str, run: str | None = None) -> StateStore:
+        """Attach to the store that another process of this node has created or restored.
+
+        Args:
+            path: of the live file.
+            index_fingerprint: of the index of this process.
+            run: `run` of the writer's store; with it, a file of another run is refused.
+        """
+        live = LiveFile.attach(path)
+        try:
+            _check_attached(live, index_fingerprint, run)
+            return cls(live, None)
+        except BaseException:
+            live.close()
+            raise
+
+    @property
+    def run(self) -> str:
+        """The random name that the writer gave this live file."""
+        return self._live.header.run
+
+    @property
+    def is_writer(self) -> bool:
+        return self._lock is not None
+
+    @property
+    def applied_step(self) -> int | None:
+        """The last step whose rows are in the file."""
+        applied = self._live.published.applied()
+        return applied if applied >= 0 else None
+
+    def read(self, rows: npt.ArrayLike) -> Values:
+        checked = self._checked_rows(rows)
+        self._raise_writer_error()
+        published = self._live.published
+        deadline = 0.0
+        while True:
+            applied = published.applied()
+            values: Values = np.take(self._live.data, checked, mode="clip")
+            if published.begun() <= max(applied, self._newest):
+                break
+            deadline = deadline or time.monotonic() + self.stall_seconds
+            self._pause(deadline)
+        self._pending.lay_over(checked, values, applied)
+        return values
+
+    def prefetch(self, rows: npt.ArrayLike) -> None:
+        checked = self._checked_rows(rows)
+        if self._prefetcher is None:
+            self._prefetcher = Prefetcher(self._live.cells, self.schema.row_bytes)
+        self._prefetcher.request(checked)
+
+    def write(self, rows: npt.ArrayLike, values: Values, step: int) -> None:
+        checked = self._checked_rows(rows)
+        update = Update(self._checked_step(step), checked, self._checked_values(values, len(checked)))
+        self._raise_writer_error()
+        self._pending.forget(self._live.published.applied())
+        if self._pending.nbytes + update.nbytes > self.queue_bytes:
+            self._wait_until(lambda: self._pending.nbytes + update.nbytes <= self.queue_bytes)
+        self._pending.add(update)
+        self._newest = update.step
+        if self.is_writer:
+            self._writer = self._writer or WriterThread(self._apply)
+            self._writer.submit(update)
+
+    def drain(self) -> None:
+        self._raise_writer_error()
+        self._wait_until(lambda: self._live.published.applied() >= self._newest)
+
+    def commit(self, path: Path) -> SnapshotInfo:
+        self._require_writer("commit")
+        return super().commit(path)
+
+    def changed_blocks(self) -> tuple[npt.NDArray[np.int64], Checksums]:
+        self._require_writer("changed_blocks")
+        return super().changed_blocks()
+
+    def grow(self, rows: int, index_fingerprint: str) -> None:
+        self._require_writer("grow")
+        self._checked_growth(rows)
+        self.drain()
+        self._stop_threads()
+        self._header = replace(self._header, rows=rows, index_fingerprint=index_fingerprint)
+        self._live.grow(self._header)
+        self._checksums.grow(self._header.blocks)
+
+    def close(self) -> None:
+        """End the threads and give the lock back. The live file stays, as scratch that the next run replaces."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._stop_threads()
+        self._live.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def _bytes(self, offset: int, length: int) -> Buffer:
+        """Through the descriptor, not the mapping: a bad sector is then an error and not the end of the process."""
+        return read_exactly(self._live.descriptor, length, DATA_OFFSET + offset)
+
+    def _clone_source(self) -> int | None:
+        return self._live.descriptor
+
+    def _apply(self, update: Update) -> None:
+        """Write one update into the mapping; runs in the writer thread."""
+        self._check_space(len(update.rows))
+        self._live.published.begin(update.step)
+        np.put(self._live.data, update.rows, update.values, mode="clip")
+        self._checksums.mark_rows(update.rows)
+        self._live.published.finish(update.step)
+
+    def _check_space(self, rows: int) -> None:
+        status = os.fstat(self._live.descriptor)
+        if status.st_blocks * 512 >= status.st_size:
+            return  # no holes: nothing will be allocated
+        disk = os.fstatvfs(self._live.descriptor)
+        if disk.f_bavail * disk.f_frsize < self.reserve_bytes + rows * PAGE_BYTES:
+            raise full_disk(self._live.path, f"keep {self.reserve_bytes:,} bytes free while writing the state")
+
+    def _raise_writer_error(self) -> None:
+        error = self._writer.error if self._writer is not None else None
+        if isinstance(error, StorageFullError):
+            raise StorageFullError(str(error)) from error
+        if error is not None:
+            raise StoreStalledError(
+                f"{self._live.path}: the writer thread ended with {error!r}; expected that it applies every step; "
+                "what was committed before is intact: resume from the latest generation"
+            ) from error
+
+    def _wait_until(self, is_done: Callable[[], bool]) -> None:
+        """Wait for the writer, here or in its own process; progress of any kind starts the clock again."""
+        start = time.monotonic()
+        applied = self._live.published.applied()
+        deadline = start + self.stall_seconds
+        while not is_done():
+            self._pause(deadline)
+            now_applied = self._live.published.applied()
+            self._pending.forget(now_applied)
+            if now_applied != applied:
+                applied, deadline = now_applied, time.monotonic() + self.stall_seconds
+            elif self._pending.nbytes == 0 and applied >= self._newest:
+                break  # a single update that is larger than the bound
+        self.wait_seconds += time.monotonic() - start
+
+    def _pause(self, deadline: float) -> None:
+        self._raise_writer_error()
+        if time.monotonic() > deadline:
+            self._require_living_writer()
+            raise StoreStalledError(
+                f"{self._live.path}: step {self.applied_step} is the last that was written, {self._newest} is "
+                f"expected, and nothing has moved for {self.stall_seconds:g} s; check the disk of this node, then "
+                "resume from the latest generation"
+            )
+        time.sleep(0.0002)
+
+    def _require_living_writer(self) -> None:
+        if lock_holder(_lock_path(self._live.path)) is None:
+            raise _abandoned(self._live.path)
+
+    def _require_writer(self, call: str) -> None:
+        if not self.is_writer:
+            raise InputError(
+                f"{call}: found a rank that only reads, expected the first rank of the node; call it there"
+            )
+
+    def _stop_threads(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        if self._prefetcher is not None:
+            self._prefetcher.close()
+            self._prefetcher = None
+
+
+def _lock_path(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
+def _check_attached(live: LiveFile, index_fingerprint: str, run: str | None) -> None:
+    if lock_holder(_lock_path(live.path)) is None:
+        raise _abandoned(live.path)
+    if run is not None and live.header.run != run:
+        raise StoreAbandonedError(
+            f"{live.path}: found the live file of run {live.header.run}, expected {run}: the ranks of this node do "
+            "not share a state directory; give all of them the same one, and each run its own"
+        )
+    if live.header.index_fingerprint != index_fingerprint:
+        raise IndexMismatchError(
+            f"{live.path}: found a store of index {live.header.index_fingerprint}, expected {index_fingerprint}: "
+            "the ranks of this node use different indexes; give all of them the same one"
+        )
+
+
+def _abandoned(path: Path) -> StoreAbandonedError:
+    return StoreAbandonedError(
+        f"{path}: found a live file whose writer process is gone, expected a running one: such a file is never "
+        "trusted; restore the store from the latest generation"
+    )
