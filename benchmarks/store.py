@@ -1,0 +1,186 @@
+"""The state store against an array in RAM, on the path of a training step, and its cost as it grows.
+
+    python -m benchmarks.store
+
+One step is `read` + `write` of 4,096 random rows. Between two steps there is a pause in place of the model, the same
+for both sides, which take turns in one loop, so that a disturbance from outside hits both. The array uses `np.take`
+and `np.put`, which are eight times faster than indexing a structured array. Ratios are per repetition.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from isogclr.state.schema import ISOGCLR
+from isogclr.state.store import StateStore
+
+ROWS = 100_000_000
+BATCH = 4096
+REPETITIONS = 5
+STEPS = 400
+PAUSE_SECONDS = 0.005
+GROWTH = (1_000_000, 10_000_000, 100_000_000)
+FILL_ROWS = 1_000_000
+_WRITE_BACK = """
+import os, sys
+live = os.open(sys.argv[1], os.O_RDWR)
+bulk = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)
+while True:
+    for part in range(16):
+        os.pwrite(bulk, os.urandom(1 << 20) * 4, part << 22)
+    os.fsync(bulk)
+    os.fsync(live)
+"""
+
+
+def run(rows: int = ROWS, repetitions: int = REPETITIONS, steps: int = STEPS) -> dict[str, Any]:
+    """All measurements; goals are p50 <= 3 (quiet) and p99 <= 5 (heavy write-back)."""
+    with tempfile.TemporaryDirectory(prefix="isogclr-bench-", dir=os.environ.get("BENCH_DIR")) as folder:
+        path = Path(folder) / "live"
+        with StateStore.create(path, ISOGCLR, rows, "benchmark") as store:
+            _fill(store)
+            array = store.schema.zeros(rows)
+            array["visits"] = 1  # every page exists
+            quiet = [_compare(store, array, seed, steps) for seed in range(repetitions)]
+            with _write_back(path):
+                busy = [_compare(store, array, 100 + seed, steps) for seed in range(repetitions)]
+            waited = store.wait_seconds
+        del array
+        path.unlink()
+        growth = [_growth(Path(folder), count) for count in GROWTH if count <= rows]
+    return {
+        "rows": rows,
+        "batch": BATCH,
+        "pause_seconds": PAUSE_SECONDS,
+        "steps": steps,
+        "quiet": _summary(quiet, "p50", 3.0),
+        "write_back": _summary(busy, "p99", 5.0),
+        "waited_for_queue_seconds": waited,
+        "growth": growth,
+    }
+
+
+def _fill(store: StateStore) -> None:
+    """Visit every row once, so that no page is missing."""
+    values = store.schema.zeros(FILL_ROWS)
+    values["visits"] = 1
+    for step, first in enumerate(range(0, store.rows, FILL_ROWS)):
+        rows = np.arange(first, min(first + FILL_ROWS, store.rows))
+        store.write(rows, values[: len(rows)], step)
+    store.drain()
+
+
+def _compare(store: StateStore, array: Any, seed: int, steps: int) -> dict[str, float]:
+    """Quantiles of one repetition, in microseconds."""
+    random = np.random.default_rng(seed)
+    times = np.empty((2, steps))
+    for step in range(steps):
+        for side, turn in enumerate((_array_step, _store_step)):
+            rows = random.integers(0, store.rows, BATCH)
+            time.sleep(PAUSE_SECONDS)
+            start = time.perf_counter()
+            turn(array if side == 0 else store, rows)
+            times[side, step] = time.perf_counter() - start
+    store.drain()
+    quantiles = np.quantile(times * 1e6, (0.5, 0.99), axis=1)
+    return {
+        "array_p50": quantiles[0, 0],
+        "store_p50": quantiles[0, 1],
+        "array_p99": quantiles[1, 0],
+        "store_p99": quantiles[1, 1],
+        "ratio_p50": quantiles[0, 1] / quantiles[0, 0],
+        "ratio_p99": quantiles[1, 1] / quantiles[1, 0],
+    }
+
+
+def _array_step(array: Any, rows: Any) -> None:
+    values = np.take(array, rows, mode="clip")
+    np.put(array, rows, values, mode="clip")
+
+
+def _store_step(store: StateStore, rows: Any) -> None:
+    values = store.read(rows)
+    store.write(rows, values, (store.newest_step or 0) + 1)
+
+
+def _summary(repetitions: list[dict[str, float]], quantile: str, goal: float) -> dict[str, Any]:
+    ratios = [repetition[f"ratio_{quantile}"] for repetition in repetitions]
+    return {
+        "goal": f"{quantile} ratio <= {goal}",
+        "median": float(np.median(ratios)),
+        "lowest": min(ratios),
+        "highest": max(ratios),
+        "met": bool(np.median(ratios) <= goal),
+        "repetitions": repetitions,
+    }
+
+
+@contextmanager
+def _write_back(live: Path) -> Iterator[None]:
+    """Another process that writes 64 MB and forces it and the live file to disk, for ever."""
+    process = subprocess.Popen([sys.executable, "-c", _WRITE_BACK, str(live), str(live.with_name("bulk"))])
+    try:
+        time.sleep(1.0)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _growth(folder: Path, rows: int) -> dict[str, float]:
+    """What one store of this size costs, all rows visited."""
+    path, snapshot = folder / f"live-{rows}", folder / f"snapshot-{rows}"
+    result: dict[str, float] = {"rows": rows}
+    start = time.perf_counter()
+    store = StateStore.create(path, ISOGCLR, rows, "benchmark")
+    result["create_ms"] = (time.perf_counter() - start) * 1e3
+    _fill(store)
+    result.update(_steps(store))
+    start = time.perf_counter()
+    StateStore.open(path, "benchmark").close()
+    result["open_ms"] = (time.perf_counter() - start) * 1e3
+    start = time.perf_counter()
+    store.commit(snapshot)
+    result["snapshot_s"] = time.perf_counter() - start
+    result["live_bytes_on_disk"] = path.stat().st_blocks * 512
+    result["snapshot_bytes_on_disk"] = snapshot.stat().st_blocks * 512
+    store.close()
+    path.unlink()
+    start = time.perf_counter()
+    StateStore.restore(path, snapshot, ISOGCLR, rows, "benchmark").close()
+    result["restore_s"] = time.perf_counter() - start
+    path.unlink()
+    snapshot.unlink()
+    return result
+
+
+def _steps(store: StateStore) -> dict[str, float]:
+    random = np.random.default_rng(0)
+    times = np.empty((2, 200))
+    for step in range(200):
+        rows = random.integers(0, store.rows, BATCH)
+        time.sleep(PAUSE_SECONDS)
+        marks = [time.perf_counter()]
+        values = store.read(rows)
+        marks.append(time.perf_counter())
+        store.write(rows, values, (store.newest_step or 0) + 1)
+        marks.append(time.perf_counter())
+        times[:, step] = np.diff(marks)
+    medians = np.median(times * 1e6, axis=1)
+    return {"read_us": float(medians[0]), "write_us": float(medians[1])}
+
+
+if __name__ == "__main__":
+    json.dump(run(), sys.stdout, indent=2)
+    print()
