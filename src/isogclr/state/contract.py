@@ -20,7 +20,7 @@ from isogclr.state.schema import Rows, Schema, Values
 from isogclr.state.snapshot import SnapshotInfo, write_snapshot
 
 Store = TypeVar("Store", bound="RowStore")
-_MAX_ROWS = 1 << 40  # a row and a position must fit into one word together
+_MAX_UPDATES = 1 << 27  # in one step; a row (layout.MAX_ROWS) and a position share one word when they are sorted
 
 
 class RowStore(ABC):
@@ -32,8 +32,6 @@ class RowStore(ABC):
     """
 
     def __init__(self, header: Header, checksums: Checksums | None) -> None:
-        if header.rows > _MAX_ROWS:
-            raise InputError(f"rows: found {header.rows:,}; expected at most {_MAX_ROWS:,}; split the data set")
         self._header = header
         self._checksums = BlockChecksums(header.block_bytes, header.blocks, checksums)
         self._is_closed = False
@@ -142,6 +140,10 @@ class RowStore(ABC):
             raise InputError(
                 f"values: found shape {values.shape} and type {values.dtype}; expected shape ({count},) and type "
                 f"{self.schema.dtype}; fill an array of `store.schema.zeros(count)`"
+            )
+        if count > _MAX_UPDATES:
+            raise InputError(
+                f"rows: found {count:,} of them, expected at most {_MAX_UPDATES:,} in one step; split it"
             )
         return np.ascontiguousarray(values)
 

@@ -14,21 +14,31 @@ _NETWORK = {
 }
 
 
-def network_file_system(path: Path) -> str | None:
-    """The type of the file system if other machines may hold the file too; None if it is local or not known."""
+def file_system(path: Path) -> str | None:
+    """The type of the file system, as /proc/self/mountinfo names it; None where there is no such thing."""
     try:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return None
     target = path.resolve()
-    best: tuple[int, str] = (-1, "")
+    depth, kind = -1, None
     for line in mounts:
         fields, _, source = line.partition(" - ")
         point = Path(re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields.split()[4]))
-        if target.is_relative_to(point) and len(point.parts) >= best[0]:  # a later mount hides an earlier one
-            best = (len(point.parts), source.split()[0])
-    is_network = best[1] in _NETWORK or best[1].startswith("fuse.")
-    return best[1] if is_network else None
+        if target.is_relative_to(point) and len(point.parts) >= depth:  # a later mount hides an earlier one
+            depth, kind = len(point.parts), source.split()[0]
+    return kind
+
+
+def network_file_system(path: Path) -> str | None:
+    """The type of the file system if other machines may hold the file too; None if it is local or not known."""
+    kind = file_system(path) or ""
+    return kind if kind in _NETWORK or kind.startswith("fuse.") else None
+
+
+def reading_allocates(path: Path) -> bool:
+    """Whether reading a hole through a mapping takes a page of the file system, as it does in shared memory."""
+    return file_system(path) in ("tmpfs", "ramfs", None)
 
 
 def warn_if_network(path: Path) -> None:

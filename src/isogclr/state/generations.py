@@ -64,13 +64,12 @@ def write_generation(
         keep: never to be pruned.
         info: small facts for whoever looks for a generation; must be JSON.
     """
-    root.mkdir(parents=True, exist_ok=True)
     number = 1 + max((number for number, _ in _numbered(root)), default=0)
     final = root / f"generation-{number:08d}"
     partial = temporary_name(final)
     with storage_errors(final, "commit a generation"):
         try:
-            partial.mkdir()
+            partial.mkdir(parents=True)
             yield partial
             _seal(partial, number, step, keep, info or {})
             publish_directory(partial, final)

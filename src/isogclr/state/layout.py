@@ -29,6 +29,7 @@ VERSION = 1
 PAGE_BYTES = 4096
 DATA_OFFSET = 2 * PAGE_BYTES
 BLOCK_ROWS = 2048  # rows a checksum; with 4-byte columns a block is always a whole number of pages
+MAX_ROWS = 1 << 36
 _PREFIX = struct.Struct("<8sII")  # magic, version, length of the description
 _CHECKSUM = struct.Struct("<I")
 _KINDS = {LIVE_MAGIC: "live file of the state store", SNAPSHOT_MAGIC: "snapshot of the state store"}
@@ -53,8 +54,8 @@ class Header:
     run: str = ""
 
     def __post_init__(self) -> None:
-        if self.rows < 0:
-            raise InputError(f"rows: found {self.rows}; expected a row count of at least 0")
+        if not 0 <= self.rows <= MAX_ROWS:
+            raise InputError(f"rows: found {self.rows:,}; expected 0 to {MAX_ROWS:,}; split the data set")
         if not 0 < len(self.index_fingerprint) <= 256 or not self.index_fingerprint.isascii():
             raise InputError(
                 f"index_fingerprint: found {self.index_fingerprint!r}; expected 1 to 256 ASCII characters; "

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from isogclr.durable import pwrite_all, temporary_name
 from isogclr.errors import ForeignFileError, StoreAbandonedError
 from isogclr.state.faults import storage_errors
+from isogclr.state.filesystem import reading_allocates
 from isogclr.state.layout import (
     DATA_OFFSET,
     LIVE_MAGIC,
@@ -47,6 +48,7 @@ class LiveFile:
         self.descriptor = descriptor
         self.header = header
         self.writable = writable
+        self.reading_allocates = reading_allocates(path)
         self._map()
 
     @classmethod
@@ -62,7 +64,7 @@ class LiveFile:
                 os.ftruncate(descriptor, header.live_bytes)
                 if fill is not None:
                     fill(descriptor)
-                pwrite_all(descriptor, encode_header(LIVE_MAGIC, header), 0)
+                pwrite_all(descriptor, encode_header(LIVE_MAGIC, header) + bytes(PAGE_BYTES), 0)
                 partial.rename(path)
             except BaseException:
                 os.close(descriptor)
@@ -95,6 +97,19 @@ class LiveFile:
             pwrite_all(self.descriptor, encode_header(LIVE_MAGIC, header), 0)
         self.header = header
         self._map()
+
+    def has_room(self, rows: int, reserve_bytes: int) -> bool:
+        """Whether pages for so many rows can be allocated and `reserve_bytes` stay free.
+
+        A page that can not be allocated under a mapping is a SIGBUS, the end of the process. So whoever is about to
+        touch pages must ask first; the reserve is for what others allocate between the answer and the touch.
+        """
+        status = os.fstat(self.descriptor)
+        holes = status.st_size - status.st_blocks * 512
+        if holes <= 0:
+            return True
+        disk = os.fstatvfs(self.descriptor)
+        return disk.f_bavail * disk.f_frsize >= reserve_bytes + min(holes, 2 * rows * PAGE_BYTES)
 
     def close(self) -> None:
         self._unmap()

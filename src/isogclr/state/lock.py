@@ -14,6 +14,7 @@ import logging
 import os
 import socket
 import struct
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -56,7 +57,12 @@ class StoreLock:
             raise _locked(path, other) from None
         self._take_over()
         _held[self._key] = os.getpid()
-        _record(self._descriptor, Holder(os.getpid(), socket.gethostname(), _start_time()))
+        try:
+            _record(self._descriptor, Holder(os.getpid(), socket.gethostname(), _start_time()))
+        except OSError:
+            del _held[self._key]
+            os.close(self._descriptor)
+            raise
 
     def _take_over(self) -> None:
         """The kernel gave us the lock; a text that is still there is of a run that ended without releasing it."""
@@ -77,7 +83,8 @@ class StoreLock:
         """Give the lock back; in a forked child, which does not have it, do nothing."""
         if _held.get(self._key) == os.getpid():
             del _held[self._key]
-            os.ftruncate(self._descriptor, 0)
+            with suppress(OSError):  # a text that stays costs the next run a warning, no more
+                os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
 
 

@@ -22,9 +22,9 @@ from isogclr.errors import (
 )
 from isogclr.state.blocks import Checksums
 from isogclr.state.contract import RowStore, grown_header
-from isogclr.state.faults import full_disk
+from isogclr.state.faults import full_disk, storage_errors
 from isogclr.state.filesystem import warn_if_network
-from isogclr.state.layout import DATA_OFFSET, PAGE_BYTES, Header
+from isogclr.state.layout import DATA_OFFSET, Header
 from isogclr.state.live import LiveFile
 from isogclr.state.lock import StoreLock, lock_holder
 from isogclr.state.pending import PendingUpdates, Update
@@ -49,9 +49,8 @@ class StateStore(RowStore):
     waits until the disk has caught up. The time is in `wait_seconds`; after `stall_seconds` without any progress it
     raises StoreStalledError.
 
-    A full disk must not kill the process: a page that can not be allocated under a mapping is a SIGBUS. So the
-    writer asks for the free space before it writes into a file with holes, and stops with StorageFullError while
-    `reserve_bytes` are left.
+    A full disk must not kill the process (`LiveFile.has_room`): with less than `reserve_bytes` left, the writer stops
+    and the next call raises StorageFullError.
     """
 
     def __init__(self, live: LiveFile, lock: StoreLock | None, checksums: Checksums | None = None) -> None:
@@ -106,9 +105,10 @@ class StateStore(RowStore):
     def _create(
         cls, path: Path, header: Header, fill: Callable[[int], None] | None, checksums: Checksums | None
     ) -> StateStore:
-        path.parent.mkdir(parents=True, exist_ok=True)
         warn_if_network(path)
-        lock = StoreLock(_lock_path(path))
+        with storage_errors(path, "lock the state store"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock = StoreLock(_lock_path(path))
         try:
             live = LiveFile.create(path, header, fill)
             if header.step is not None:
@@ -154,6 +154,8 @@ class StateStore(RowStore):
     def read(self, rows: npt.ArrayLike) -> Values:
         checked = self._checked_rows(rows)
         self._raise_writer_error()
+        if self._live.reading_allocates:
+            self._check_space(len(checked))
         published = self._live.published
         deadline = 0.0
         while True:
@@ -170,7 +172,8 @@ class StateStore(RowStore):
         checked = self._checked_rows(rows)
         if self._prefetcher is None:
             self._prefetcher = Prefetcher(self._live.cells, self.schema.row_bytes)
-        self._prefetcher.request(checked)
+        if not self._live.reading_allocates or self._live.has_room(len(checked), self.reserve_bytes):
+            self._prefetcher.request(checked)
 
     def write(self, rows: npt.ArrayLike, values: Values, step: int) -> None:
         checked = self._checked_rows(rows)
@@ -232,12 +235,8 @@ class StateStore(RowStore):
         self._live.published.finish(update.step)
 
     def _check_space(self, rows: int) -> None:
-        status = os.fstat(self._live.descriptor)
-        if status.st_blocks * 512 >= status.st_size:
-            return  # no holes: nothing will be allocated
-        disk = os.fstatvfs(self._live.descriptor)
-        if disk.f_bavail * disk.f_frsize < self.reserve_bytes + rows * PAGE_BYTES:
-            raise full_disk(self._live.path, f"keep {self.reserve_bytes:,} bytes free while writing the state")
+        if not self._live.has_room(rows, self.reserve_bytes):
+            raise full_disk(self._live.path, f"keep {self.reserve_bytes:,} bytes free on the disk of the state")
 
     def _raise_writer_error(self) -> None:
         error = self._writer.error if self._writer is not None else None
