@@ -2,9 +2,9 @@
 
     python -m benchmarks.store
 
-One step is `read` + `write` of 4,096 random rows. Between two steps there is a pause in place of the model, the same
-for both sides, which take turns in one loop, so that a disturbance from outside hits both. The array uses `np.take`
-and `np.put`, which are eight times faster than indexing a structured array. Ratios are per repetition.
+One step is `read` + `write` of 4,096 random rows. Between two steps there is a pause in place of the model, the
+same for both sides, which take turns in one loop, so that a disturbance from outside hits both. The array uses
+`np.take` and `np.put`, which are eight times faster than indexing a structured array. Ratios are per repetition.
 """
 
 from __future__ import annotations

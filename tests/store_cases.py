@@ -29,16 +29,16 @@ def _file_create(folder, schema=ISOGCLR, rows=100, fingerprint=FINGERPRINT):
     return StateStore.create(folder / "live", schema, rows, fingerprint)
 
 
-def _file_restore(folder, snapshot, schema=ISOGCLR, rows=100, fingerprint=FINGERPRINT, grown_from=frozenset()):
-    return StateStore.restore(folder / "live", snapshot, schema, rows, fingerprint, grown_from)
+def _file_restore(folder, snapshot, schema=ISOGCLR, rows=100, fingerprint=FINGERPRINT, rows_at=None):
+    return StateStore.restore(folder / "live", snapshot, schema, rows, fingerprint, rows_at)
 
 
 def _memory_create(folder, schema=ISOGCLR, rows=100, fingerprint=FINGERPRINT):
     return MemoryStore.create(schema, rows, fingerprint)
 
 
-def _memory_restore(folder, snapshot, schema=ISOGCLR, rows=100, fingerprint=FINGERPRINT, grown_from=frozenset()):
-    return MemoryStore.restore(snapshot, schema, rows, fingerprint, grown_from)
+def _memory_restore(folder, snapshot, schema=ISOGCLR, rows=100, fingerprint=FINGERPRINT, rows_at=None):
+    return MemoryStore.restore(snapshot, schema, rows, fingerprint, rows_at)
 
 
 def _lagging(make):

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from store_cases import FILE, FINGERPRINT, MEMORY, numbers_in, values_of
 
-from isogclr.errors import IndexMismatchError, InputError, SchemaMismatchError, StorageError, StoreError
+from isogclr.errors import (
+    IndexMismatchError,
+    InputError,
+    IsogclrError,
+    SchemaMismatchError,
+    StorageError,
+    StoreError,
+)
 from isogclr.state.layout import BLOCK_ROWS
 from isogclr.state.schema import GLOBAL_TEMPERATURE, ISOGCLR, ISOGCLR_ADAM, STATELESS
 from isogclr.state.snapshot import Snapshot
+from store_cases import FILE, FINGERPRINT, MEMORY, numbers_in, values_of
 
 SCHEMAS = [ISOGCLR, ISOGCLR_ADAM, GLOBAL_TEMPERATURE, STATELESS]
 
@@ -178,9 +185,9 @@ def test_restoring_for_an_index_that_has_grown(factory, tmp_path):
     with factory.create(tmp_path) as store:
         store.write([99], values_of(store.schema, [4]), 1)
         store.commit(tmp_path / "snapshot")
-    grown_from = frozenset({FINGERPRINT})
+    rows_at = {FINGERPRINT: 100}.__getitem__
     with factory.restore(
-        tmp_path, tmp_path / "snapshot", rows=9000, fingerprint="index-b", grown_from=grown_from
+        tmp_path, tmp_path / "snapshot", rows=9000, fingerprint="index-b", rows_at=rows_at
     ) as restored:
         np.testing.assert_array_equal(numbers_in(restored.read([99, 100, 8999])), [4, 0, 0])
         restored.write([8999], values_of(store.schema, [5]), 2)
@@ -189,15 +196,21 @@ def test_restoring_for_an_index_that_has_grown(factory, tmp_path):
         snapshot.verify()
 
 
+def _never_had(fingerprint):
+    raise IsogclrError(f"the index never had {fingerprint}")
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
         ({"fingerprint": "index-b"}, IndexMismatchError),
         ({"rows": 101}, IndexMismatchError),
-        ({"rows": 99, "fingerprint": "index-b", "grown_from": frozenset({FINGERPRINT})}, IndexMismatchError),
+        ({"rows": 99, "fingerprint": "index-b", "rows_at": lambda _: 100}, IndexMismatchError),
+        ({"rows": 200, "fingerprint": "index-b", "rows_at": lambda _: 99}, IndexMismatchError),
+        ({"rows": 200, "fingerprint": "index-b", "rows_at": _never_had}, IndexMismatchError),
         ({"schema": ISOGCLR_ADAM}, SchemaMismatchError),
     ],
-    ids=["fingerprint", "rows", "shrunk", "schema"],
+    ids=["fingerprint", "rows", "shrunk", "other-rows", "foreign", "schema"],
 )
 def test_a_snapshot_of_another_index_or_loss_is_refused(factory, tmp_path, options, error):
     with factory.create(tmp_path) as store:

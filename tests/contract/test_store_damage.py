@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_cases import FILE, FINGERPRINT, MEMORY, small_snapshot, values_of
 
 from isogclr.errors import (
     DamagedFileError,
@@ -35,6 +34,7 @@ from isogclr.state.manifest import MANIFEST
 from isogclr.state.schema import ISOGCLR, STATELESS
 from isogclr.state.snapshot import Snapshot
 from isogclr.state.store import StateStore
+from store_cases import FILE, FINGERPRINT, MEMORY, small_snapshot, values_of
 
 
 def _verify(path):
@@ -165,7 +165,7 @@ def _rewrite_header(path, magic, version, description):
 
 def test_a_newer_version_is_refused_by_name(snapshot):
     _rewrite_header(snapshot, SNAPSHOT_MAGIC, 2, b"a format of the future")
-    with pytest.raises(NewerVersionError, match="found version 2.*install"):
+    with pytest.raises(NewerVersionError, match=r"found version 2.*install"):
         Snapshot(snapshot)
 
 

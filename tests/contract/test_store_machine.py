@@ -10,11 +10,11 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from store_cases import FILE, LAGGING_FILE, MEMORY, numbers_in, values_of
 
 from isogclr.state.generations import STORE_SNAPSHOT, latest, prune, write_generation
 from isogclr.state.layout import BLOCK_ROWS
 from isogclr.state.schema import GLOBAL_TEMPERATURE, ISOGCLR, ISOGCLR_ADAM, STATELESS
+from store_cases import FILE, LAGGING_FILE, MEMORY, numbers_in, values_of
 
 FIRST_ROWS = BLOCK_ROWS + 10
 CORNERS = (0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, FIRST_ROWS - 1)
@@ -99,7 +99,7 @@ class StoreMachine(RuleBasedStateMachine):
             schema=self.schema,
             rows=self.rows,
             fingerprint=self.fingerprint,
-            grown_from=frozenset({earlier}),
+            rows_at={earlier: rows}.__getitem__,
         )
 
     @invariant()
@@ -127,7 +127,7 @@ class MemoryMachine(StoreMachine):
     factory = MEMORY
 
 
-PROFILE = settings(max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+PROFILE = settings(max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
 TestFileStore = StoreMachine.TestCase
 TestFileStore.settings = PROFILE
 TestLaggingFileStore = LaggingMachine.TestCase

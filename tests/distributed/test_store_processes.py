@@ -14,12 +14,12 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from store_cases import FINGERPRINT, numbers_in, values_of
 
 from isogclr.errors import IndexMismatchError, InputError, StoreAbandonedError, StoreLockedError, StoreStalledError
 from isogclr.state.lock import StoreLock, lock_holder
 from isogclr.state.schema import ISOGCLR
 from isogclr.state.store import StateStore
+from store_cases import FINGERPRINT, numbers_in, values_of
 
 CONTEXT = get_context("fork")
 ROWS = 6000
@@ -190,8 +190,8 @@ def test_a_second_store_in_the_same_process_is_refused_and_the_first_keeps_its_l
 def _try_lock_elsewhere(path):
     """What another process sees: the pid that holds the lock, or None if it could take it."""
     program = (
-        "import sys, pathlib; from isogclr.state.lock import StoreLock; from isogclr.errors import StoreLockedError\n"
-        "try: StoreLock(pathlib.Path(sys.argv[1])).release()\n"
+        "import sys, pathlib; from isogclr.state.lock import StoreLock; from isogclr.errors import "
+        "StoreLockedError\ntry: StoreLock(pathlib.Path(sys.argv[1])).release()\n"
         "except StoreLockedError as error: print(error.pid)"
     )
     result = subprocess.run([sys.executable, "-c", program, str(path)], check=True, capture_output=True, text=True)
@@ -224,7 +224,7 @@ def test_a_pid_that_was_given_to_another_process_holds_nothing(tmp_path, text):
 def test_a_lock_of_another_host_on_a_network_file_system_is_believed(tmp_path, monkeypatch):
     _lock_file(tmp_path).write_text(json.dumps({"pid": 123, "host": "another", "started": 1}))
     monkeypatch.setattr("isogclr.state.lock.network_file_system", lambda path: "nfs4")
-    with pytest.raises(StoreLockedError, match="pid 123 on another.*delete the lock file"):
+    with pytest.raises(StoreLockedError, match=r"pid 123 on another.*delete the lock file"):
         StoreLock(_lock_file(tmp_path))
 
 

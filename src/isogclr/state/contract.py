@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -12,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.durable import Buffer
-from isogclr.errors import IndexMismatchError, InputError, SchemaMismatchError, StoreError
+from isogclr.errors import IndexMismatchError, InputError, IsogclrError, SchemaMismatchError, StoreError
 from isogclr.state.blocks import BlockChecksums, Checksums
 from isogclr.state.layout import BLOCK_ROWS, Header
 from isogclr.state.published import NONE
 from isogclr.state.schema import Rows, Schema, Values
 from isogclr.state.snapshot import SnapshotInfo, write_snapshot
 
+RowsAt = Callable[[str], int]  # `ShardIndex.rows_at`
 Store = TypeVar("Store", bound="RowStore")
 _MAX_UPDATES = 1 << 27  # in one step; a row (layout.MAX_ROWS) and a position share one word when they are sorted
 
@@ -169,7 +171,7 @@ def block_rows(block: int) -> tuple[int, int]:
 
 
 def grown_header(
-    found: Header, path: Path, schema: Schema, rows: int, index_fingerprint: str, grown_from: frozenset[str]
+    found: Header, path: Path, schema: Schema, rows: int, index_fingerprint: str, rows_at: RowsAt | None
 ) -> Header:
     """The header of a store that is restored from a snapshot for an index that is the same, or has grown."""
     if found.schema != schema:
@@ -177,12 +179,22 @@ def grown_header(
             f"{path}: found the columns {list(found.schema.names)}, expected {list(schema.names)}: it was written "
             "with another loss or other options; resume with those, or start a new run"
         )
-    is_same = found.index_fingerprint == index_fingerprint and found.rows == rows
-    is_grown = found.index_fingerprint in grown_from and found.rows <= rows
-    if not (is_same or is_grown):
+    if _rows_then(found, rows, index_fingerprint, rows_at) != found.rows or found.rows > rows:
         raise IndexMismatchError(
             f"{path}: found a store of index {found.index_fingerprint} with {found.rows:,} rows, expected index "
-            f"{index_fingerprint} with {rows:,} rows: its rows are other samples; use the index that the run was "
-            "started with, or let `isogclr index build` extend that one"
+            f"{index_fingerprint} with {rows:,} rows, or one that it has grown from: its rows are other samples; "
+            "use the index that the run was started with, or let `isogclr index build` extend that one"
         )
     return Header(schema, rows, index_fingerprint, found.step)
+
+
+def _rows_then(found: Header, rows: int, index_fingerprint: str, rows_at: RowsAt | None) -> int | None:
+    """How many rows the index had when the snapshot was taken; None if it is another index."""
+    if found.index_fingerprint == index_fingerprint:
+        return rows
+    if rows_at is None:
+        return None
+    try:
+        return rows_at(found.index_fingerprint)
+    except IsogclrError:
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -125,7 +126,8 @@ class LiveFile:
 
     def _unmap(self) -> None:
         del self.data, self.cells, self.published
-        self._mapping.close()
+        with suppress(BufferError):  # the traceback of an error may hold an array; the mapping then ends with it
+            self._mapping.close()
 
 
 def _refuse_foreign(path: Path) -> None:

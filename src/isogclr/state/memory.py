@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from isogclr.durable import Buffer
 from isogclr.state.blocks import Checksums
-from isogclr.state.contract import RowStore, grown_header
+from isogclr.state.contract import RowsAt, RowStore, grown_header
 from isogclr.state.layout import BLOCK_ROWS, Header
 from isogclr.state.pending import Update
 from isogclr.state.schema import Schema, Values
@@ -36,11 +36,11 @@ class MemoryStore(RowStore):
         schema: Schema,
         rows: int,
         index_fingerprint: str,
-        grown_from: frozenset[str] = frozenset(),
+        rows_at: RowsAt | None = None,
     ) -> MemoryStore:
         """The store of a snapshot, as `StateStore.restore`."""
         with Snapshot(snapshot) as source:
-            header = grown_header(source.header, snapshot, schema, rows, index_fingerprint, grown_from)
+            header = grown_header(source.header, snapshot, schema, rows, index_fingerprint, rows_at)
             store = cls(header, source.checksums)
             for first, data in source.chunks():
                 values = np.frombuffer(data, schema.dtype)

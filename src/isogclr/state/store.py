@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Callable
@@ -21,7 +20,7 @@ from isogclr.errors import (
     StoreStalledError,
 )
 from isogclr.state.blocks import Checksums
-from isogclr.state.contract import RowStore, grown_header
+from isogclr.state.contract import RowsAt, RowStore, grown_header
 from isogclr.state.faults import full_disk, storage_errors
 from isogclr.state.filesystem import warn_if_network
 from isogclr.state.layout import DATA_OFFSET, Header
@@ -49,8 +48,8 @@ class StateStore(RowStore):
     waits until the disk has caught up. The time is in `wait_seconds`; after `stall_seconds` without any progress it
     raises StoreStalledError.
 
-    A full disk must not kill the process (`LiveFile.has_room`): with less than `reserve_bytes` left, the writer stops
-    and the next call raises StorageFullError.
+    A full disk must not kill the process (`LiveFile.has_room`): with less than `reserve_bytes` left, the writer
+    stops and the next call raises StorageFullError.
     """
 
     def __init__(self, live: LiveFile, lock: StoreLock | None, checksums: Checksums | None = None) -> None:
@@ -80,7 +79,7 @@ class StateStore(RowStore):
         schema: Schema,
         rows: int,
         index_fingerprint: str,
-        grown_from: frozenset[str] = frozenset(),
+        rows_at: RowsAt | None = None,
     ) -> StateStore:
         """The store of a snapshot; this process becomes its writer. Every block is verified on the way.
 
@@ -90,10 +89,11 @@ class StateStore(RowStore):
             schema: columns that the loss needs.
             rows: of the index.
             index_fingerprint: of the index.
-            grown_from: fingerprints of earlier states of the index, whose rows it still has.
+            rows_at: `ShardIndex.rows_at`: how many rows the index had at an earlier fingerprint, whose rows it
+                still has; raises if it never had it. Without it, only a snapshot of the same index is accepted.
         """
         with Snapshot(snapshot) as source:
-            header = grown_header(source.header, snapshot, schema, rows, index_fingerprint, grown_from)
+            header = grown_header(source.header, snapshot, schema, rows, index_fingerprint, rows_at)
 
             def fill(descriptor: int) -> None:
                 for first, data in source.chunks():
