@@ -15,7 +15,7 @@ import numpy.typing as npt
 from isogclr.durable import Buffer
 from isogclr.errors import IndexMismatchError, InputError, IsogclrError, SchemaMismatchError, StoreError
 from isogclr.state.blocks import BlockChecksums, Checksums
-from isogclr.state.layout import BLOCK_ROWS, Header
+from isogclr.state.layout import Header
 from isogclr.state.published import NONE
 from isogclr.state.schema import Rows, Schema, Values
 from isogclr.state.snapshot import SnapshotInfo, write_snapshot
@@ -163,11 +163,6 @@ class RowStore(ABC):
                 f"rows: found {rows}, expected at least the {self.rows} that the store has: an index never loses "
                 "rows; use a store of its own for another index"
             )
-
-
-def block_rows(block: int) -> tuple[int, int]:
-    """First and last row of a block, for messages."""
-    return block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS - 1
 
 
 def grown_header(

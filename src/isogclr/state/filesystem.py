@@ -41,6 +41,11 @@ def reading_allocates(path: Path) -> bool:
     return file_system(path) in ("tmpfs", "ramfs", None)
 
 
+def writing_allocates(path: Path) -> bool:
+    """Whether writing to a page that exists takes a new one, as copy on write does."""
+    return file_system(path) in ("bcachefs", "btrfs", "nilfs2", "zfs", None)
+
+
 def warn_if_network(path: Path) -> None:
     """A mapping over a network is slow, and two nodes that map one file overwrite each other."""
     kind = network_file_system(path)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from isogclr.durable import pwrite_all, temporary_name
 from isogclr.errors import ForeignFileError, StoreAbandonedError
 from isogclr.state.faults import storage_errors
-from isogclr.state.filesystem import reading_allocates
+from isogclr.state.filesystem import reading_allocates, writing_allocates
 from isogclr.state.layout import (
     DATA_OFFSET,
     LIVE_MAGIC,
@@ -37,6 +37,8 @@ class LiveFile:
     Attributes:
         data: the rows, read-only in a process that has attached.
         cells: the same as bytes.
+        reading_allocates: a row that is read may take space, too.
+        writing_allocates: a row that is written may take space although its page exists.
         published: which steps they contain.
     """
 
@@ -50,6 +52,7 @@ class LiveFile:
         self.header = header
         self.writable = writable
         self.reading_allocates = reading_allocates(path)
+        self.writing_allocates = writing_allocates(path)
         self._map()
 
     @classmethod
@@ -106,11 +109,13 @@ class LiveFile:
         touch pages must ask first; the reserve is for what others allocate between the answer and the touch.
         """
         status = os.fstat(self.descriptor)
-        holes = status.st_size - status.st_blocks * 512
-        if holes <= 0:
+        # a row may lie on two pages; where pages are written in place, only holes take space
+        fillable = status.st_size - (0 if self.writing_allocates else status.st_blocks * 512)
+        needed = min(2 * rows * PAGE_BYTES, fillable)
+        if needed <= 0:
             return True
         disk = os.fstatvfs(self.descriptor)
-        return disk.f_bavail * disk.f_frsize >= reserve_bytes + min(holes, 2 * rows * PAGE_BYTES)
+        return disk.f_bavail * disk.f_frsize >= reserve_bytes + needed
 
     def close(self) -> None:
         self._unmap()

@@ -33,7 +33,7 @@ class Update:
         np.not_equal(sorted_rows[1:], sorted_rows[:-1], out=is_first[1:])
         self.rows: Rows = sorted_rows[is_first]
         self.values: Values = np.take(values, packed[is_first] & ((1 << position_bits) - 1))
-        self._mask = (1 << (_SLOTS_PER_ROW * len(rows)).bit_length()) - 1
+        self._mask = (1 << (_SLOTS_PER_ROW * len(rows) - 1).bit_length()) - 1
         self._filter: npt.NDArray[np.bool_] = np.zeros(self._mask + 1, np.bool_)
         self._filter[self.rows & self._mask] = True
 

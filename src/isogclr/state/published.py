@@ -43,7 +43,7 @@ class Published:
     """
 
     def __init__(self, mapping: mmap.mmap) -> None:
-        self._words = np.frombuffer(mapping, np.uint64, 2, PAGE_BYTES)
+        self._words = np.frombuffer(mapping, "<u8", 2, PAGE_BYTES)
         self._barrier = threading.Lock()
 
     def begun(self) -> int:

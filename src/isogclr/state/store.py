@@ -194,7 +194,9 @@ class StateStore(RowStore):
 
     def commit(self, path: Path) -> SnapshotInfo:
         self._require_writer("commit")
-        return super().commit(path)
+        info = super().commit(path)
+        self._live.writing_allocates |= info.cloned  # pages that are shared are copied when they are written
+        return info
 
     def changed_blocks(self) -> tuple[npt.NDArray[np.int64], Checksums]:
         self._require_writer("changed_blocks")

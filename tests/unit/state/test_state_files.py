@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from isogclr.durable import pwrite_all
+from isogclr.errors import StorageFullError
 from isogclr.state import filesystem, prefetch, sparse
 from isogclr.state.layout import BLOCK_ROWS, PAGE_BYTES
 from isogclr.state.prefetch import Prefetcher
@@ -111,6 +113,45 @@ def test_a_cloned_snapshot_equals_a_copied_one(tmp_path, monkeypatch):
         assert snapshot.header.step == 2
     copied, cloned = (tmp_path / "copied").read_bytes(), (tmp_path / "cloned").read_bytes()
     assert copied[PAGE_BYTES:] == cloned[PAGE_BYTES:]
+
+
+@pytest.fixture(params=["xfs", "btrfs"])
+def cloning_disk(request, tmp_path):
+    """A real file system that can share extents."""
+    image, folder = tmp_path / "image", tmp_path / "mounted"
+    folder.mkdir()
+    with image.open("wb") as file:
+        file.truncate(400 << 20)
+    for command in ([f"mkfs.{request.param}", "-q", str(image)], ["mount", "-o", "loop", str(image), str(folder)]):
+        result = subprocess.run(command, check=False, capture_output=True) if shutil.which(command[0]) else None
+        if result is None or result.returncode:
+            pytest.skip(f"`{' '.join(command)}` does not work here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_file_system_that_can_shares_the_rows(cloning_disk):
+    rows = 50 * BLOCK_ROWS
+    with FILE.create(cloning_disk, rows=rows) as store:
+        store.write(np.arange(rows), values_of(ISOGCLR, np.arange(rows) % 1000), 1)
+        infos = []
+        for step in (2, 3):
+            infos.append(store.commit(cloning_disk / f"snapshot-{step}"))
+            store.write([step], values_of(ISOGCLR, [7777]), step)
+        store.drain()
+        assert [(info.cloned, info.bytes_copied, info.blocks_used) for info in infos] == [
+            (True, 0, 50),
+            (True, 0, 1),
+        ]
+        store.reserve_bytes = 1 << 50  # a shared page is copied when it is written: that takes space
+        store.write([4], values_of(ISOGCLR, [1]), 4)
+        with pytest.raises(StorageFullError):
+            store.drain()
+    with FILE.restore(cloning_disk, cloning_disk / "snapshot-3", rows=rows) as restored:
+        found = numbers_in(restored.read(np.arange(rows)))
+    expected = np.arange(rows) % 1000
+    expected[2] = 7777
+    np.testing.assert_array_equal(found, expected)
 
 
 MOUNTS = """\
