@@ -216,3 +216,22 @@ def test_a_disk_that_is_really_full(small_disk):
         restored.reserve_bytes = 1 << 20
         for batch in np.array_split(np.flatnonzero(committed[-1]), 50):
             np.testing.assert_array_equal(numbers_in(restored.read(batch)), committed[-1][batch])
+
+
+def test_reading_holes_in_shared_memory_until_it_is_full(small_disk):
+    """There a page is allocated even by a read; without a check the process would end with SIGBUS."""
+    with StateStore.create(small_disk / "live", ISOGCLR, 1_000_000, FINGERPRINT) as store:
+        store.reserve_bytes = 1 << 20
+        with pytest.raises(StorageFullError, match=INTACT):  # noqa: PT012
+            for batch in np.array_split(np.arange(0, 1_000_000, 100), 500):
+                store.prefetch(batch)
+                assert not store.read(batch)["visits"].any()
+
+
+@pytest.mark.parametrize("name", ["pwrite", "ftruncate", "fsync"])
+def test_a_snapshot_that_fails_leaves_no_file(monkeypatch, tmp_path, name):
+    with MEMORY.create(tmp_path, rows=ROWS) as store:
+        _fail_at(monkeypatch, name, 1, errno.ENOSPC)
+        with pytest.raises(StorageFullError, match="write a snapshot"):
+            store.commit(tmp_path / "snapshot")
+    assert not (tmp_path / "snapshot").exists()

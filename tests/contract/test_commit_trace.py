@@ -88,3 +88,11 @@ def test_a_deleted_generation_loses_its_name_durably_before_its_files(trace, tmp
     removals = [position for position, (call, _) in enumerate(trace) if call in ("unlink", "rmdir")]
     assert len(removals) == 6  # four files, two folders
     assert rename < root_fsync < min(removals)
+
+
+def test_a_snapshot_is_durable_by_itself(trace, tmp_path):
+    with MemoryStore.create(ISOGCLR, 10, FINGERPRINT) as store:
+        store.write([3], values_of(ISOGCLR, [1]), 1)
+        store.commit(tmp_path / "snapshot")
+    calls = [call for call, path in trace if path.name == "snapshot"]
+    assert calls == ["ftruncate", "pwrite", "pwrite", "pwrite", "fsync"]  # rows, table, header

@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from multiprocessing import get_context
+from threading import BrokenBarrierError
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from store_cases import FINGERPRINT, numbers_in, values_of
 CONTEXT = get_context("fork")
 ROWS = 6000
 READERS = 3
-SECONDS = 4.0
+SECONDS = 3.0
 
 
 def _batch(step):
@@ -33,16 +34,20 @@ def _batch(step):
     return np.concatenate((rows, rows[::-1])), values_of(ISOGCLR, np.r_[np.full(400, step), np.full(400, 1)])
 
 
-def _follow(store, barrier, stop, steps_done):
-    """The loop of a rank: read, exchange, submit. The barrier stands for the exchange, which all ranks join."""
+def _follow(store, barrier, last_step, end_time=None):
+    """The loop of a rank: read, exchange, submit. The barrier stands for the exchange, which all ranks join.
+
+    The writer says before an exchange whether it is the last, as a number, so that all ranks end at the same step.
+    """
     state = np.zeros(ROWS, np.int64)
     step = 0
     while True:
         found = numbers_in(store.read(np.arange(ROWS)))  # fails if the columns of a row are of different steps
         np.testing.assert_array_equal(found, state, err_msg=f"after step {step}")
+        if end_time is not None and time.monotonic() > end_time:
+            last_step.value = step
         barrier.wait(30)
-        if stop.value:
-            steps_done.value = step
+        if 0 <= last_step.value <= step:
             return
         step += 1
         rows, values = _batch(step)
@@ -50,11 +55,11 @@ def _follow(store, barrier, stop, steps_done):
         state[rows[:400]] = step
 
 
-def _reader(path, run, barrier, stop, errors, steps_done):
+def _reader(path, run, barrier, last_step, errors):
     try:
         store = StateStore.open(path, FINGERPRINT, run)
         try:
-            _follow(store, barrier, stop, steps_done)
+            _follow(store, barrier, last_step)
         finally:
             store.close()
     except BaseException:
@@ -62,43 +67,53 @@ def _reader(path, run, barrier, stop, errors, steps_done):
         barrier.abort()
 
 
+def _lag(store, monkeypatch):
+    """The readers live on their overlays, and the writer catches up in the middle of reads."""
+    check_space = store._check_space
+    store._check_space = lambda rows: (time.sleep(0.02), check_space(rows))
+
+
+def _tear(store, monkeypatch):
+    """Every update is half written for a while: first some columns of some rows, then all."""
+    put = np.put
+
+    def slow_put(array, rows, values, mode="raise"):
+        if array is store._live.data:
+            for part in np.array_split(np.arange(len(rows)), 4):
+                array["text_temperature"][rows[part]] = values["text_temperature"][part]
+                array["visits"][rows[part]] = values["visits"][part]
+                time.sleep(0.0005)
+        put(array, rows, values, mode=mode)
+
+    monkeypatch.setattr(np, "put", slow_put)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("lag_seconds", [0.0, 0.02], ids=["prompt", "lagging"])
-def test_no_rank_reads_a_stale_or_torn_value(tmp_path, lag_seconds):
-    barrier, stop = CONTEXT.Barrier(READERS + 1), CONTEXT.Value("i", 0)
-    errors, steps_done = CONTEXT.SimpleQueue(), CONTEXT.Value("q", 0)
+@pytest.mark.parametrize("disturb", [None, _lag, _tear], ids=["prompt", "lagging", "tearing"])
+def test_no_rank_reads_a_stale_or_torn_value(tmp_path, monkeypatch, disturb):
+    barrier, last_step = CONTEXT.Barrier(READERS + 1), CONTEXT.Value("q", -1)
+    errors = CONTEXT.SimpleQueue()
     with StateStore.create(tmp_path / "live", ISOGCLR, ROWS, FINGERPRINT) as store:
         readers = [
-            CONTEXT.Process(target=_reader, args=(tmp_path / "live", store.run, barrier, stop, errors, steps_done))
+            CONTEXT.Process(target=_reader, args=(tmp_path / "live", store.run, barrier, last_step, errors))
             for _ in range(READERS)
         ]
         for reader in readers:
             reader.start()
-        if (
-            lag_seconds
-        ):  # the readers live on their overlays; sometimes the writer catches up in the middle of a read
-            check_space = store._check_space
-            store._check_space = lambda rows: (time.sleep(lag_seconds), check_space(rows))
-        timer = CONTEXT.Process(target=_set_after, args=(stop, SECONDS))
-        timer.start()
+        if disturb is not None:  # in this process, the writer's
+            disturb(store, monkeypatch)
         try:
-            _follow(store, barrier, stop, steps_done)
+            _follow(store, barrier, last_step, time.monotonic() + SECONDS)
+        except BrokenBarrierError:
+            pytest.fail(errors.get())
         except BaseException:
             barrier.abort()
             raise
         finally:
-            for process in (*readers, timer):
-                process.join(30)
-            problems = []
-            while not errors.empty():
-                problems.append(errors.get())
-            assert not problems, problems[0]
-    assert steps_done.value > 50
-
-
-def _set_after(value, seconds):
-    time.sleep(seconds)
-    value.value = 1
+            for reader in readers:
+                reader.join(30)
+        assert errors.empty(), errors.get()
+    assert last_step.value > 50
 
 
 def _read_at_any_time(path, errors, stop, count):
@@ -303,3 +318,29 @@ def test_a_reader_can_not_do_what_is_the_writers(tmp_path, holder):
                 call()
         with pytest.raises(ValueError, match="read-only"):
             reader._live.data["visits"] = 1
+
+
+def test_a_rank_that_attaches_after_growth_sees_the_new_rows(tmp_path):
+    with StateStore.create(tmp_path / "live", ISOGCLR, 10, FINGERPRINT) as store:
+        early = StateStore.open(tmp_path / "live", FINGERPRINT)
+        store.write([9], values_of(ISOGCLR, [4]), 1)
+        store.grow(9000, "index-b")
+        store.write([8999], values_of(ISOGCLR, [5]), 2)
+        store.drain()
+        with StateStore.open(tmp_path / "live", "index-b", store.run) as late:
+            assert late.rows == 9000
+            np.testing.assert_array_equal(numbers_in(late.read([9, 8999, 100])), [4, 5, 0])
+        np.testing.assert_array_equal(numbers_in(early.read([9])), [4])
+        with pytest.raises(InputError, match="0 to 9"):
+            early.read([10])
+        early.close()
+
+
+def test_a_rank_that_attaches_late_knows_the_last_step(tmp_path):
+    with StateStore.create(tmp_path / "live", ISOGCLR, 10, FINGERPRINT) as store:
+        store.write([1], values_of(ISOGCLR, [5]), 5)
+        store.drain()
+        with StateStore.open(tmp_path / "live", FINGERPRINT) as reader:
+            assert reader.newest_step == 5
+            with pytest.raises(InputError, match="after step 5"):
+                reader.write([1], values_of(ISOGCLR, [4]), 4)

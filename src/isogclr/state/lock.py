@@ -88,6 +88,11 @@ class StoreLock:
             os.close(self._descriptor)
 
 
+def lock_path(path: Path) -> Path:
+    """The lock file of a live file."""
+    return path.with_name(path.name + ".lock")
+
+
 def lock_holder(path: Path) -> Holder | None:
     """Who holds the lock now; None if nobody does, or if there is no such lock."""
     if _is_ours(path):

@@ -12,20 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.durable import Buffer
-from isogclr.errors import (
-    IndexMismatchError,
-    InputError,
-    StorageFullError,
-    StoreAbandonedError,
-    StoreStalledError,
-)
+from isogclr.errors import InputError, StorageFullError, StoreStalledError
+from isogclr.state.attach import attach, require_writer
 from isogclr.state.blocks import Checksums
 from isogclr.state.contract import RowsAt, RowStore, grown_header
 from isogclr.state.faults import full_disk, storage_errors
 from isogclr.state.filesystem import warn_if_network
 from isogclr.state.layout import DATA_OFFSET, Header
 from isogclr.state.live import LiveFile
-from isogclr.state.lock import StoreLock, lock_holder
+from isogclr.state.lock import StoreLock, lock_path
 from isogclr.state.pending import PendingUpdates, Update
 from isogclr.state.prefetch import Prefetcher
 from isogclr.state.schema import Schema, Values
@@ -108,7 +103,7 @@ class StateStore(RowStore):
         warn_if_network(path)
         with storage_errors(path, "lock the state store"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            lock = StoreLock(_lock_path(path))
+            lock = StoreLock(lock_path(path))
         try:
             live = LiveFile.create(path, header, fill)
             if header.step is not None:
@@ -128,13 +123,7 @@ class StateStore(RowStore):
             index_fingerprint: of the index of this process.
             run: `run` of the writer's store; with it, a file of another run is refused.
         """
-        live = LiveFile.attach(path)
-        try:
-            _check_attached(live, index_fingerprint, run)
-            return cls(live, None)
-        except BaseException:
-            live.close()
-            raise
+        return cls(attach(path, index_fingerprint, run), None)
 
     @property
     def run(self) -> str:
@@ -268,17 +257,13 @@ class StateStore(RowStore):
     def _pause(self, deadline: float) -> None:
         self._raise_writer_error()
         if time.monotonic() > deadline:
-            self._require_living_writer()
+            require_writer(self._live.path)
             raise StoreStalledError(
                 f"{self._live.path}: step {self.applied_step} is the last that was written, {self._newest} is "
                 f"expected, and nothing has moved for {self.stall_seconds:g} s; check the disk of this node, then "
                 "resume from the latest generation"
             )
         time.sleep(0.0002)
-
-    def _require_living_writer(self) -> None:
-        if lock_holder(_lock_path(self._live.path)) is None:
-            raise _abandoned(self._live.path)
 
     def _require_writer(self, call: str) -> None:
         if not self.is_writer:
@@ -293,29 +278,3 @@ class StateStore(RowStore):
         if self._prefetcher is not None:
             self._prefetcher.close()
             self._prefetcher = None
-
-
-def _lock_path(path: Path) -> Path:
-    return path.with_name(path.name + ".lock")
-
-
-def _check_attached(live: LiveFile, index_fingerprint: str, run: str | None) -> None:
-    if lock_holder(_lock_path(live.path)) is None:
-        raise _abandoned(live.path)
-    if run is not None and live.header.run != run:
-        raise StoreAbandonedError(
-            f"{live.path}: found the live file of run {live.header.run}, expected {run}: the ranks of this node do "
-            "not share a state directory; give all of them the same one, and each run its own"
-        )
-    if live.header.index_fingerprint != index_fingerprint:
-        raise IndexMismatchError(
-            f"{live.path}: found a store of index {live.header.index_fingerprint}, expected {index_fingerprint}: "
-            "the ranks of this node use different indexes; give all of them the same one"
-        )
-
-
-def _abandoned(path: Path) -> StoreAbandonedError:
-    return StoreAbandonedError(
-        f"{path}: found a live file whose writer process is gone, expected a running one: such a file is never "
-        "trusted; restore the store from the latest generation"
-    )
