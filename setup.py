@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).parent
 
 TRAINING = [
-    "torch>=2.6",
+    "torch>=2.9",  # precision of fp32 products by backend
     "torchvision",
     "open_clip_torch[training]>=3.3,<3.4",
     "webdataset<=0.2.86",

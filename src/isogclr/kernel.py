@@ -79,6 +79,11 @@ class Pairs:
         """Whether the own pairs are all pairs, so that one product serves both directions."""
         return self.own_image.shape[0] == self.all_image.shape[0]
 
+    @property
+    def own(self) -> slice:
+        """Where the own pairs stand among all."""
+        return slice(self.offset, self.offset + self.own_image.shape[0])
+
     def exclude(self, tile: Tensor, start: int) -> None:
         """Set the similarities of a tile, whose first row is own anchor `start`, to EXCLUDED where it is due."""
         if self.positives_only:
@@ -276,15 +281,17 @@ def exact_products(device_type: str) -> Iterator[None]:
 
     At τ = 0.005 the rounding of a bf16 similarity changes the exponent h/τ by 0.19 on average.
     """
-    precision = torch.get_float32_matmul_precision()
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)  # type: ignore[attr-defined]
+    # Per backend, not torch.set_float32_matmul_precision: that raises once somebody has used this newer interface.
+    before = [backend.fp32_precision for backend in backends]
     with torch.autocast(device_type=device_type, enabled=False):
         try:
-            if precision != "highest":
-                torch.set_float32_matmul_precision("highest")
+            for backend in backends:
+                backend.fp32_precision = "ieee"
             yield
         finally:
-            if precision != "highest":
-                torch.set_float32_matmul_precision(precision)
+            for backend, precision in zip(backends, before, strict=True):
+                backend.fp32_precision = precision
 
 
 class _AttachGradients(torch.autograd.Function):

@@ -29,6 +29,7 @@ class Result:
     image_gradient: np.ndarray
     text_gradient: np.ndarray
     objective: float = 0.0
+    magnitude: float = 0.0  # Σ |w h| / B: what rounding of the loss is relative to
 
 
 @dataclass
@@ -76,6 +77,7 @@ class Algorithm2:
             gradients_of_tau.append(gradient_of_tau)
             for w, h_ij, j in zip(weights, h, negatives, strict=True):
                 result.loss += w * h_ij / batch
+                result.magnitude += abs(w * h_ij) / batch
                 result.image_gradient[i] += w * (texts[j] - texts[i]) / batch
                 result.text_gradient[j] += w * images[i] / batch
                 result.text_gradient[i] -= w * images[i] / batch
@@ -89,6 +91,7 @@ class Algorithm2:
             gradients_of_tau.append(gradient_of_tau)
             for w, h_ij, j in zip(weights, h, negatives, strict=True):
                 result.loss += w * h_ij / batch
+                result.magnitude += abs(w * h_ij) / batch
                 result.text_gradient[i] += w * (images[j] - images[i]) / batch
                 result.image_gradient[j] += w * texts[i] / batch
                 result.image_gradient[i] -= w * texts[i] / batch

@@ -14,7 +14,7 @@ from isogclr.errors import InputError
 from isogclr.kernel import Directions, Kept, Pairs, Statistics
 from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
 from isogclr.losses.inputs import check_features
-from isogclr.losses.pairs import gather_pairs
+from isogclr.losses.pairs import gather_pairs, pair_share
 
 
 class CyCLIPLoss(ContrastiveLoss):
@@ -81,11 +81,6 @@ class _Term(NamedTuple):
     scale: Tensor
 
 
-def _share(pairs: Pairs, ranks: Ranks) -> Tensor:
-    """W / B: with it, the mean over ranks of the ranks' sums is the mean over all pairs."""
-    return ranks.size / (pairs.all_rows >= 0).sum().to(pairs.own_image.dtype)
-
-
 def _contrast(
     pairs: Pairs, logit_scale: Tensor, ranks: Ranks, tile_rows: int | None, differentiable: bool
 ) -> _Term:
@@ -95,7 +90,7 @@ def _contrast(
     each = scale.expand(present.shape[0])
     image, text, kept = kernel.statistics(pairs, Directions(each, each), tile_rows)
     positive = (pairs.own_image * pairs.own_text).sum(dim=1)
-    share = _share(pairs, ranks)
+    share = pair_share(pairs, ranks)
 
     def total(values: Tensor) -> Tensor:
         return torch.where(present, values, 0.0).sum() * share / 2
@@ -154,7 +149,7 @@ def _consistency(pairs: Pairs, ranks: Ranks, config: CyCLIPConfig) -> _Term:
     mixed = difference.t() @ total  # K [D, D]
     even = (config.in_modal_weight + config.cross_modal_weight) / 2
     odd = (config.in_modal_weight - config.cross_modal_weight) / 2
-    share = _share(pairs, ranks)
+    share = pair_share(pairs, ranks)
     value = even * (gram_total * gram_difference).sum() + odd * (mixed * mixed.t()).sum()
     by_total = 2 * even * own_total @ gram_difference  # ∂/∂P [b, D]
     by_difference = 2 * even * own_difference @ gram_total  # ∂/∂Q [b, D]

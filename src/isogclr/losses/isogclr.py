@@ -84,7 +84,7 @@ class ISogCLRLoss(MovingAverageLoss):
         shared = None
         if step.shared is not None:
             shared = self._shared_update(step, gradient)
-            new = shared.columns["temperature"].expand(step.negatives.shape[0])
+            new = shared.columns["temperature"].expand(step.pairs.own_rows.shape[0])
             temperatures = Directions(new, new)
         else:
             for direction, anchors, own in zip(DIRECTIONS, (step.image, step.text), gradient, strict=True):
@@ -131,7 +131,7 @@ class ISogCLRLoss(MovingAverageLoss):
         mean = (totals[0] / totals[1]).reshape(1)
         temperature = self._resolve(step.shared.columns["temperature"], step.shared.visits)
         columns = self._learned("", temperature, mean, step.shared, step.number)
-        updated = torch.stack([torch.isfinite(value) for value in columns.values()]).all(dim=0)
+        updated = torch.isfinite(torch.stack([*columns.values()])).all(dim=0)
         values = {name: torch.where(updated, columns[name], old) for name, old in step.shared.columns.items()}
         return SampleState(values, step.shared.visits + updated)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +14,7 @@ from isogclr.distributed import Ranks
 from isogclr.kernel import Directions, Kept, Pairs, Statistics
 from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
 from isogclr.losses.inputs import check_features, check_rows, check_state
-from isogclr.losses.pairs import gather_pairs
+from isogclr.losses.pairs import gather_pairs, pair_share
 
 DIRECTIONS = ("image", "text")
 
@@ -106,8 +105,9 @@ class MovingAverageLoss(ContrastiveLoss):
         temperature = self._temperatures(state, shared)
         inverse = Directions(temperature.image.reciprocal(), temperature.text.reciprocal())
         image, text, kept = kernel.statistics(pairs, inverse, self.config.tile_rows)
-        positive = (pairs.own_image * pairs.own_text).sum(dim=1)
-        negatives = objective.number_of_negatives(pairs.own_rows, pairs.all_rows)
+        all_positive = (pairs.all_image * pairs.all_text).sum(dim=1)  # S_jj [B], from the gathered features
+        all_negatives = _number_of_negatives(pairs)
+        positive, negatives = all_positive[pairs.own], all_negatives[pairs.own]
         log_count = _log_count(negatives, dtype)
         gamma, first = self._gamma_at(step), state.visits == 0
 
@@ -125,7 +125,9 @@ class MovingAverageLoss(ContrastiveLoss):
             pairs=pairs,
             state=state,
             shared=shared,
-            negatives=negatives,
+            all_positive=all_positive,
+            all_negatives=all_negatives,
+            share=pair_share(pairs, self.ranks),
             image=anchors("image", image, temperature.image),
             text=anchors("text", text, temperature.text),
         )
@@ -133,23 +135,24 @@ class MovingAverageLoss(ContrastiveLoss):
 
     def _second_pass(self, step: Step, kept: Kept) -> Directions:
         """∂(W · loss)/∂features of the own pairs: W times, because DDP averages over the ranks."""
-        pairs = step.pairs
-        scalars = torch.stack(
-            [step.image.temperature, step.image.log_mean, step.text.temperature, step.text.log_mean], dim=1
-        )  # [b, 4]
-        everyone = step.ranks.gather(scalars)  # [B, 4]
-        positive = (pairs.all_image * pairs.all_text).sum(dim=1)
-        negatives = objective.number_of_negatives(pairs.all_rows, pairs.all_rows)
-        inverse = Directions(everyone[:, 0].reciprocal(), everyone[:, 2].reciprocal())
+        own = torch.stack(
+            [step.image.temperature, step.image.log_mean, step.text.temperature, step.text.log_mean]
+        )  # [4, b]
+        everyone = step.ranks.gather(own.t()).t() if step.ranks.size > 1 else own  # [4, B]
+        log_count = _log_count(step.all_negatives, own.dtype)
+        inverse = Directions(everyone[0].reciprocal(), everyone[2].reciprocal())
+        # Levels c_i with w_ij = exp((S_ij − c_i)/τ_i); out of reach, so that w = 0, without negatives.
         level = Directions(
-            _level(positive, negatives, everyone[:, 0], everyone[:, 1]),
-            _level(positive, negatives, everyone[:, 2], everyone[:, 3]),
+            *(
+                torch.where(step.all_negatives > 0, step.all_positive + tau * (log_s + log_count), -kernel.EXCLUDED)
+                for tau, log_s in ((everyone[0], everyone[1]), (everyone[2], everyone[3]))
+            )
         )
-        own = slice(pairs.offset, pairs.offset + pairs.own_rows.shape[0])
-        weight = torch.where(step.negatives > 0, step.image.weight_sum + step.text.weight_sum, 0.0)
+        weight = torch.where(step.active, step.image.weight_sum + step.text.weight_sum, 0.0)
+        part = step.pairs.own
         found = kernel.gradients(
-            pairs,
-            own=(Directions(*(v[own] for v in inverse)), Directions(*(v[own] for v in level))),
+            step.pairs,
+            own=(Directions(*(v[part] for v in inverse)), Directions(*(v[part] for v in level))),
             everyone=(inverse, level),
             positive_weight=weight,
             kept=kept,
@@ -181,19 +184,16 @@ class Step:
     pairs: Pairs
     state: SampleState
     shared: SampleState | None
-    negatives: Tensor
+    all_positive: Tensor  # S_jj of all pairs, [B]
+    all_negatives: Tensor  # |N_j| of all pairs, [B]
+    share: Tensor | float  # W / B
     image: Anchors
     text: Anchors
 
     @property
-    def share(self) -> Tensor:
-        """W / B: with it, the mean over ranks of the ranks' sums is the mean over all pairs."""
-        return self.ranks.size / (self.pairs.all_rows >= 0).sum().to(self.pairs.own_image.dtype)
-
-    @property
     def active(self) -> Tensor:
         """[b]: anchors that have negatives. The others contribute nothing and are not updated."""
-        return self.negatives > 0
+        return self.all_negatives[self.pairs.own] > 0
 
     def value(self) -> Tensor:
         """mean_i Σ_j w_ij h_ij, both directions summed, over the own anchors."""
@@ -204,32 +204,36 @@ class Step:
         self, columns: dict[str, Tensor], shared: SampleState | None, details: dict[str, Tensor]
     ) -> LossOutput:
         """New columns where they are finite and the anchor has negatives, the old ones elsewhere."""
-        finite = _all_finite(columns.values())
-        updated = self.active & finite
-        values = {
-            name: torch.where(updated, value, self.state.columns[name])[: self.batch]
-            for name, value in columns.items()
-        }
-        visits = (self.state.visits + updated)[: self.batch]
-        own = slice(self.pairs.offset, self.pairs.offset + self.batch)
-        first = objective.first_occurrence(self.pairs.all_rows)[own]
-        details = {**details, "first_visit": self.state.visits == 0, "active": self.active, "finite": finite}
+        new = torch.stack([*columns.values()])  # [C, b]
+        old = torch.stack([self.state.columns[name] for name in columns])
+        finite, active = torch.isfinite(new).all(dim=0), self.active
+        updated = active & finite
+        chosen = torch.where(updated, new, old)[:, : self.batch]
+        first = self._first_occurrence()
+        details = {**details, "first_visit": self.state.visits == 0, "active": active, "finite": finite}
         for direction, anchors in zip(DIRECTIONS, (self.image, self.text), strict=True):
             details[f"{direction}_log_mean"] = anchors.log_mean
             details[f"{direction}_weight_sum"] = anchors.weight_sum
         return LossOutput(
             loss=self.value(),
-            state=SampleState(values, visits),
-            write=first & updated[: self.batch],
+            state=SampleState(dict(zip(columns, chosen, strict=True)), (self.state.visits + updated)[: self.batch]),
+            write=updated[: self.batch] if first is None else first & updated[: self.batch],
             shared=shared,
             details={name: value[: self.batch] for name, value in details.items()},
         )
 
+    def _first_occurrence(self) -> Tensor | None:
+        """[batch]: which of the own pairs are the first of their sample; None if all are."""
+        if self.pairs.positives_only:
+            return None
+        return objective.first_occurrence(self.pairs.all_rows)[self.pairs.own][: self.batch]
 
-def _level(positive: Tensor, negatives: Tensor, temperature: Tensor, log_mean: Tensor) -> Tensor:
-    """c_i with w_ij = exp((S_ij − c_i)/τ_i); out of reach, so that w = 0, for an anchor without negatives."""
-    level = positive + temperature * (log_mean + _log_count(negatives, positive.dtype))
-    return torch.where(negatives > 0, level, -kernel.EXCLUDED)
+
+def _number_of_negatives(pairs: Pairs) -> Tensor:
+    """|N_j| of all pairs, [B]."""
+    if pairs.positives_only:
+        return torch.full_like(pairs.all_rows, pairs.all_rows.shape[0] - 1)
+    return objective.number_of_negatives(pairs.all_rows, pairs.all_rows)
 
 
 def _log_count(negatives: Tensor, dtype: torch.dtype) -> Tensor:
@@ -245,10 +249,6 @@ def _padded(state: SampleState, samples: int, dtype: torch.dtype) -> SampleState
     }
     visits = state.visits.to(torch.int64)
     return SampleState(columns, torch.nn.functional.pad(visits, (0, missing)) if missing else visits)
-
-
-def _all_finite(tensors: Iterable[Tensor]) -> Tensor:
-    return torch.stack([torch.isfinite(tensor) for tensor in tensors]).all(dim=0)
 
 
 def _mean(values: Tensor, where: Tensor) -> Tensor:

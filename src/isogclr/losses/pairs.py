@@ -51,6 +51,13 @@ def gather_pairs(
     )
 
 
+def pair_share(pairs: Pairs, ranks: Ranks) -> Tensor | float:
+    """W / B: with it, the mean over ranks of the ranks' sums is the mean over all pairs. Padding is no pair."""
+    if ranks.size == 1:
+        return 1 / pairs.all_rows.shape[0]
+    return ranks.size / (pairs.all_rows >= 0).sum().to(pairs.own_image.dtype)
+
+
 def _positives_only(all_rows: Tensor, mask_positives: bool, ranks: int) -> bool:
     """Whether no pair but an anchor's own is to be excluded. Looked at on the CPU only: elsewhere it would
     synchronise, and comparing rows costs less than waiting."""

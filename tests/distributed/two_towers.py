@@ -1,0 +1,133 @@
+"""A small two-tower model trained on a fixed sequence of global batches, on one process or on many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+from torch.nn.parallel import DistributedDataParallel
+
+from isogclr.distributed import Ranks
+from isogclr.losses import ContrastiveLoss, SampleState
+
+SAMPLES = 24
+INPUTS = 10
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss by name, the options of its configuration, and how the batch is dealt out."""
+
+    loss: str
+    options: Mapping[str, Any]
+    batch: tuple[int, ...]  # pairs of each rank; one process takes them all
+    duplicates: bool = False
+    dtype: str = "float64"
+
+
+@dataclass
+class Outcome:
+    gradients: dict[str, Tensor]  # of the last step
+    parameters: dict[str, Tensor]
+    columns: dict[str, Tensor]
+    visits: Tensor
+    shared: dict[str, Tensor]
+    values: list[float]  # loss of each step, on this rank
+    bytes_received: list[int]
+
+
+class TwoTowers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.image = nn.Sequential(nn.Linear(INPUTS, 16), nn.Tanh(), nn.Linear(16, 8))
+        self.text = nn.Sequential(nn.Linear(INPUTS, 16), nn.Tanh(), nn.Linear(16, 8))
+        self.logit_scale = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        image, text = normalize(self.image(images), dim=1), normalize(self.text(texts), dim=1)
+        return image, text, self.logit_scale.exp()
+
+
+def train(case: Case, loss: ContrastiveLoss) -> Outcome:
+    """The ranks of the default group together, or this process alone."""
+    dtype = getattr(torch, case.dtype)
+    ranks = Ranks()
+    torch.manual_seed(0)
+    model = TwoTowers().to(dtype)
+    trained = DistributedDataParallel(model) if ranks.size > 1 else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    table, shared = loss.initial_state(SAMPLES, dtype=dtype), loss.initial_shared(dtype=dtype)
+    values, received = [], []
+    for step, (images, texts, rows) in enumerate(_batches(case, dtype)):
+        own = _own(case, ranks)
+        before = loss.ranks.bytes_received if getattr(loss, "ranks", None) else 0
+        features = trained(images[own], texts[own])
+        output = loss(
+            *features[:2],
+            logit_scale=features[2],
+            rows=rows[own],
+            state=table.take(rows[own]),
+            shared=shared,
+            step=step,
+        )
+        optimizer.zero_grad()
+        output.loss.backward()
+        optimizer.step()
+        values.append(output.loss.item())
+        received.append((loss.ranks.bytes_received if getattr(loss, "ranks", None) else 0) - before)
+        shared = output.shared
+        if output.state is not None:
+            _exchange(table, rows[own], output.state, output.write, ranks)
+    gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+    return Outcome(
+        gradients,
+        {name: parameter.detach() for name, parameter in model.named_parameters()},
+        dict(table.columns),
+        table.visits,
+        dict(shared.columns) if shared is not None else {},
+        values,
+        received,
+    )
+
+
+def _batches(case: Case, dtype: torch.dtype):
+    generator = torch.Generator().manual_seed(1)
+    samples = torch.randn(SAMPLES, 2, INPUTS, generator=generator, dtype=torch.float64).to(dtype)
+    size = sum(case.batch)
+    for _ in range(STEPS):
+        if case.duplicates:  # drawn with replacement, from few
+            rows = torch.randint(0, size // 2, (size,), generator=generator)
+        else:
+            rows = torch.randperm(SAMPLES, generator=generator)[:size]
+        # Another view at each occurrence, so that it matters which one is stored.
+        noise = torch.randn(size, 2, INPUTS, generator=generator, dtype=torch.float64).to(dtype)
+        pairs = samples[rows] + 0.3 * noise
+        yield pairs[:, 0], pairs[:, 1], rows
+
+
+def _own(case: Case, ranks: Ranks) -> slice:
+    if ranks.size == 1:
+        return slice(None)
+    start = sum(case.batch[: ranks.rank])
+    return slice(start, start + case.batch[ranks.rank])
+
+
+def _exchange(table: SampleState, rows: Tensor, new: SampleState, write: Tensor, ranks: Ranks) -> None:
+    """What the trainer will do after each step: everybody stores the rows that somebody marked to be written."""
+    mine = (rows[write], {name: value[write] for name, value in new.columns.items()}, new.visits[write])
+    everyone: list[Any] = [mine]
+    if ranks.size > 1:
+        everyone = [None] * ranks.size
+        dist.all_gather_object(everyone, mine)
+    stored = torch.cat([rows for rows, _, _ in everyone])
+    assert stored.unique().numel() == stored.numel(), "a row was to be written by more than one occurrence"
+    for rows_, columns, visits in everyone:
+        for name, value in columns.items():
+            table.columns[name][rows_] = value
+        table.visits[rows_] = visits
