@@ -1,15 +1,12 @@
 """The state store against an array in RAM, on the path of a training step, and its cost as it grows.
 
-    python -m benchmarks.store
-
 One step is `read` + `write` of 4,096 random rows. Between two steps there is a pause in place of the model, the
 same for both sides, which take turns in one loop, so that a disturbance from outside hits both. The array uses
-`np.take` and `np.put`, which are eight times faster than indexing a structured array. Ratios are per repetition.
+`np.take` and `np.put`, which are about eight times faster than indexing a structured array.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -22,13 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import measure
 from isogclr.state.schema import ISOGCLR
 from isogclr.state.store import StateStore
 
 ROWS = 100_000_000
 BATCH = 4096
 REPETITIONS = 5
-STEPS = 400
+STEPS = 300
 PAUSE_SECONDS = 0.005
 GROWTH = (1_000_000, 10_000_000, 100_000_000)
 FILL_ROWS = 1_000_000
@@ -36,9 +34,10 @@ _WRITE_BACK = """
 import os, sys
 live = os.open(sys.argv[1], os.O_RDWR)
 bulk = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)
+data = os.urandom(1 << 22)
 while True:
     for part in range(16):
-        os.pwrite(bulk, os.urandom(1 << 20) * 4, part << 22)
+        os.pwrite(bulk, data, part << 22)
     os.fsync(bulk)
     os.fsync(live)
 """
@@ -53,9 +52,10 @@ def run(rows: int = ROWS, repetitions: int = REPETITIONS, steps: int = STEPS) ->
             array = store.schema.zeros(rows)
             array["visits"] = 1  # every page exists
             quiet = [_compare(store, array, seed, steps) for seed in range(repetitions)]
+            waited_before = store.wait_seconds
             with _write_back(path):
                 busy = [_compare(store, array, 100 + seed, steps) for seed in range(repetitions)]
-            waited = store.wait_seconds
+            waited = store.wait_seconds - waited_before
         del array
         path.unlink()
         growth = [_growth(Path(folder), count) for count in GROWTH if count <= rows]
@@ -66,7 +66,7 @@ def run(rows: int = ROWS, repetitions: int = REPETITIONS, steps: int = STEPS) ->
         "steps": steps,
         "quiet": _summary(quiet, "p50", 3.0),
         "write_back": _summary(busy, "p99", 5.0),
-        "waited_for_queue_seconds": waited,
+        "waited_for_full_queue_seconds": waited,
         "growth": growth,
     }
 
@@ -93,14 +93,14 @@ def _compare(store: StateStore, array: Any, seed: int, steps: int) -> dict[str, 
             turn(array if side == 0 else store, rows)
             times[side, step] = time.perf_counter() - start
     store.drain()
-    quantiles = np.quantile(times * 1e6, (0.5, 0.99), axis=1)
+    quantiles = np.quantile(times * 1e6, (0.5, 0.99), axis=1).tolist()
     return {
-        "array_p50": quantiles[0, 0],
-        "store_p50": quantiles[0, 1],
-        "array_p99": quantiles[1, 0],
-        "store_p99": quantiles[1, 1],
-        "ratio_p50": quantiles[0, 1] / quantiles[0, 0],
-        "ratio_p99": quantiles[1, 1] / quantiles[1, 0],
+        "array_p50": quantiles[0][0],
+        "store_p50": quantiles[0][1],
+        "array_p99": quantiles[1][0],
+        "store_p99": quantiles[1][1],
+        "ratio_p50": quantiles[0][1] / quantiles[0][0],
+        "ratio_p99": quantiles[1][1] / quantiles[1][0],
     }
 
 
@@ -115,15 +115,48 @@ def _store_step(store: StateStore, rows: Any) -> None:
 
 
 def _summary(repetitions: list[dict[str, float]], quantile: str, goal: float) -> dict[str, Any]:
-    ratios = [repetition[f"ratio_{quantile}"] for repetition in repetitions]
+    ratios = measure.spread([repetition[f"ratio_{quantile}"] for repetition in repetitions])
     return {
-        "goal": f"{quantile} ratio <= {goal}",
-        "median": float(np.median(ratios)),
-        "lowest": min(ratios),
-        "highest": max(ratios),
-        "met": bool(np.median(ratios) <= goal),
+        "quantile": quantile,
+        "goal": goal,
+        "ratio": ratios,
+        "met": bool(ratios["median"] <= goal),
+        "microseconds": {
+            side: measure.spread([repetition[f"{side}_{quantile}"] for repetition in repetitions])
+            for side in ("array", "store")
+        },
         "repetitions": repetitions,
     }
+
+
+def table(results: dict[str, Any]) -> str:
+    """Both comparisons, then the growth."""
+    lines = [
+        f"{results['batch']:,} random rows of {results['rows']:,}, read and written, against an array in RAM:",
+        "",
+        "| | ratio: median (lowest to highest) | goal | store | array |",
+        "|---|---|---|---|---|",
+    ]
+    for name in ("quiet", "write_back"):
+        part = results[name]
+        ratio, times = part["ratio"], part["microseconds"]
+        lines.append(
+            f"| {name.replace('_', '-')}, {part['quantile']} | {ratio['median']:.2f} ({ratio['min']:.2f} to "
+            f"{ratio['max']:.2f}) | ≤ {part['goal']:g} | {times['store']['median']:.0f} µs | "
+            f"{times['array']['median']:.0f} µs |"
+        )
+    lines += [
+        "",
+        "| rows | create | open | read | write | snapshot | restore | live on disk | snapshot on disk |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row['rows']:,} | {row['create_ms']:.1f} ms | {row['open_ms']:.1f} ms | {row['read_us']:.0f} µs | "
+        f"{row['write_us']:.0f} µs | {row['snapshot_s']:.2f} s | {row['restore_s']:.2f} s | "
+        f"{row['live_bytes_on_disk'] / 1e6:,.1f} MB | {row['snapshot_bytes_on_disk'] / 1e6:,.1f} MB |"
+        for row in results["growth"]
+    ]
+    return "\n".join(lines)
 
 
 @contextmanager
@@ -182,5 +215,6 @@ def _steps(store: StateStore) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    json.dump(run(), sys.stdout, indent=2)
-    print()
+    measured = run()
+    print(table(measured))
+    print(f"\nwritten to {measure.save('store', measured)}")

@@ -130,7 +130,7 @@ class RowStore(ABC):
                 "integers; pass the rows of the batch"
             )
         checked = np.ascontiguousarray(array, np.int64)
-        if len(checked) and (checked.min() < 0 or checked.max() >= self.rows):
+        if len(checked) and checked.view(np.uint64).max() >= self.rows:  # a negative number is a huge one
             raise InputError(
                 f"rows: found {int(checked.min())} to {int(checked.max())}; expected 0 to {self.rows - 1}: "
                 "the rows come from another index; build the index again or use its own store"
