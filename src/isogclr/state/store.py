@@ -40,8 +40,8 @@ class StateStore(RowStore):
     own. In the writer process a thread applies the updates to the file; every process lays those that are not in
     the file yet over what it reads (`published.py` has the argument why that is enough). So neither call waits for
     the disk, with one exception: the updates that wait are bounded by `queue_bytes`, and a `write` beyond that
-    waits until the disk has caught up. The time is in `wait_seconds`; after `stall_seconds` without any progress it
-    raises StoreStalledError.
+    waits until the disk has caught up. The time is in `wait_seconds`, with that of drains; after `stall_seconds`
+    without any progress it raises StoreStalledError.
 
     A full disk must not kill the process (`LiveFile.has_room`): with less than `reserve_bytes` left, the writer
     stops and the next call raises StorageFullError.
