@@ -26,22 +26,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="isogclr", description="CLIP with a learned temperature for every sample."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_demo(commands)
     _add_state(commands)
+    _add_demo(commands)
     return parser
-
-
-def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("demo", help="learn temperatures on a small long-tailed data set, and show them")
-    parser.add_argument("--epochs", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.set_defaults(run=_run_demo)
-
-
-def _run_demo(options: argparse.Namespace) -> None:
-    from isogclr.demo import run_demo  # noqa: PLC0415 (torch is slow to import; other commands do not need it)
-
-    run_demo(epochs=options.epochs, seed=options.seed)
 
 
 def _add_state(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -86,3 +73,16 @@ def _run_state_verify(options: argparse.Namespace) -> None:
     from isogclr.state.inspect import verify  # noqa: PLC0415
 
     print(verify(options.path))
+
+
+def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("demo", help="learn temperatures on a small long-tailed data set, and show them")
+    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.set_defaults(run=_run_demo)
+
+
+def _run_demo(options: argparse.Namespace) -> None:
+    from isogclr.demo import run_demo  # noqa: PLC0415 (torch is slow to import; other commands do not need it)
+
+    run_demo(epochs=options.epochs, seed=options.seed)

@@ -21,13 +21,6 @@ class InputError(IsogclrError, ValueError):
     """An argument of a call has the wrong shape, dtype or value; names the argument."""
 
 
-class UnknownLossError(IsogclrError, KeyError):
-    """A loss name that is not in the registry."""
-
-    def __str__(self) -> str:  # KeyError would show the repr of the message
-        return str(self.args[0])
-
-
 class StoreError(IsogclrError):
     """Base of everything that can go wrong with the files of the state store."""
 
@@ -79,3 +72,10 @@ class StorageFullError(StoreError):
 
 class StorageError(StoreError):
     """The operating system could not read, write or rename. What was committed before is intact."""
+
+
+class UnknownLossError(IsogclrError, KeyError):
+    """A loss name that is not in the registry."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0])
