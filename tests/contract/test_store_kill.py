@@ -96,7 +96,7 @@ def _die_at_call(number):
         setattr(os, name, deadly(getattr(os, name)))
 
 
-def _run_and_kill(folder, *, after_seconds=None, at_call=None):
+def _run_and_kill(folder, *, after_commits=0, after_seconds=None, at_call=None):
     """Fork a training process and kill it; the last step that it reported as committed."""
     receiver, sender = os.pipe()
     child = os.fork()
@@ -108,12 +108,13 @@ def _run_and_kill(folder, *, after_seconds=None, at_call=None):
             _train(folder, sender)
         os._exit(1)  # only an error gets here
     os.close(sender)
-    if after_seconds is not None:
-        time.sleep(after_seconds)
-        os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    with open(receiver, "rb") as pipe:  # noqa: PTH123 (a descriptor)
-        reported = pipe.read()
+    with open(receiver, "rb", buffering=0) as pipe:  # noqa: PTH123 (a descriptor)
+        reported = b"".join(pipe.read(8) for _ in range(after_commits))  # a slow machine kills no earlier
+        if after_seconds is not None:
+            time.sleep(after_seconds)
+            os.kill(child, signal.SIGKILL)
+        _, status = os.waitpid(child, 0)
+        reported += pipe.read()
     assert os.WIFSIGNALED(status), "the child failed before it was killed"
     assert os.WTERMSIG(status) == signal.SIGKILL
     return struct.unpack("<q", reported[-8:])[0] if reported else None
@@ -142,7 +143,9 @@ def _check(folder, expected, committed, kept):
 def test_killed_at_random_times(tmp_path):
     chance, expected, kept, committed = random.Random(0), Expected(), set(), None
     for _ in range(KILLS):
-        reported = _run_and_kill(tmp_path, after_seconds=chance.uniform(0.0, 0.09))
+        reported = _run_and_kill(
+            tmp_path, after_commits=chance.choice((0, 0, 1, 2)), after_seconds=chance.uniform(0.0, 0.04)
+        )
         found = _check(tmp_path, expected, reported if reported is not None else committed, kept)
         committed = max(found, committed or 0)
     assert committed > KILLS  # else the children never came to commit, and nothing was tested
