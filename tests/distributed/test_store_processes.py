@@ -16,7 +16,14 @@ from threading import BrokenBarrierError
 import numpy as np
 import pytest
 
-from isogclr.errors import IndexMismatchError, InputError, StoreAbandonedError, StoreLockedError, StoreStalledError
+from isogclr.errors import (
+    IndexMismatchError,
+    InputError,
+    StoreAbandonedError,
+    StoreError,
+    StoreLockedError,
+    StoreStalledError,
+)
 from isogclr.state.lock import StoreLock, lock_holder
 from isogclr.state.schema import ISOGCLR
 from isogclr.state.store import StateStore
@@ -251,6 +258,34 @@ def test_a_forked_data_worker_neither_holds_nor_releases_the_lock(tmp_path):
             os._exit(0)
         os.waitpid(child, 0)
         assert _try_lock_elsewhere(_lock_file(tmp_path)) == os.getpid()
+
+
+def _count_refusals(store):
+    refused = 0
+    for call in (lambda: store.read([1]), lambda: store.write([1], store.schema.zeros(1), 2), store.drain):
+        try:
+            call()
+        except StoreError:
+            refused += 1
+    store.close()
+    return refused
+
+
+def test_a_fork_may_not_use_the_store_of_its_parent(tmp_path):
+    """It would miss every later step, and a write from it would be a second writer."""
+    with StateStore.create(tmp_path / "live", ISOGCLR, 10, FINGERPRINT) as store:
+        store.write([1], values_of(ISOGCLR, [1]), 1)
+        store.prefetch([1])
+        child = os.fork()
+        if child == 0:
+            refused = 99
+            try:
+                refused = _count_refusals(store)
+            finally:
+                os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        np.testing.assert_array_equal(numbers_in(store.read([1])), [1])
+        assert lock_holder(_lock_file(tmp_path)).pid == os.getpid()
 
 
 def test_a_worker_that_outlives_its_trainer_does_not_keep_the_lock(tmp_path):

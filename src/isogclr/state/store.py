@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.durable import Buffer
-from isogclr.errors import InputError, StorageFullError, StoreStalledError
+from isogclr.errors import InputError, StorageFullError, StoreError, StoreStalledError
 from isogclr.state.attach import attach, require_writer
 from isogclr.state.blocks import Checksums
 from isogclr.state.contract import RowsAt, RowStore, grown_header
@@ -52,6 +53,7 @@ class StateStore(RowStore):
         self._newest = max(self._newest, live.published.applied())
         self._live = live
         self._lock = lock
+        self._pid = os.getpid()
         self._pending = PendingUpdates()
         self._writer: WriterThread | None = None
         self._prefetcher: Prefetcher | None = None
@@ -142,7 +144,7 @@ class StateStore(RowStore):
 
     def read(self, rows: npt.ArrayLike) -> Values:
         checked = self._checked_rows(rows)
-        self._raise_writer_error()
+        self._check_usable()
         if self._live.reading_allocates:
             self._check_space(len(checked))
         published = self._live.published
@@ -167,7 +169,7 @@ class StateStore(RowStore):
     def write(self, rows: npt.ArrayLike, values: Values, step: int) -> None:
         checked = self._checked_rows(rows)
         update = Update(self._checked_step(step), checked, self._checked_values(values, len(checked)))
-        self._raise_writer_error()
+        self._check_usable()
         self._pending.forget(self._live.published.applied())
         if self._pending.nbytes + update.nbytes > self.queue_bytes:
             self._wait_until(lambda: self._pending.nbytes + update.nbytes <= self.queue_bytes)
@@ -178,7 +180,7 @@ class StateStore(RowStore):
             self._writer.submit(update)
 
     def drain(self) -> None:
-        self._raise_writer_error()
+        self._check_usable()
         self._wait_until(lambda: self._live.published.applied() >= self._newest)
 
     def commit(self, path: Path) -> SnapshotInfo:
@@ -229,7 +231,13 @@ class StateStore(RowStore):
         if not self._live.has_room(rows, self.reserve_bytes):
             raise full_disk(self._live.path, f"keep {self.reserve_bytes:,} bytes free on the disk of the state")
 
-    def _raise_writer_error(self) -> None:
+    def _check_usable(self) -> None:
+        """Refuse to go on after an error of the writer thread, and in a fork, which has neither thread nor news."""
+        if os.getpid() != self._pid:
+            raise StoreError(
+                f"{self._live.path}: found a process that was forked from the one that opened the store, expected "
+                "that one; call StateStore.open here"
+            )
         error = self._writer.error if self._writer is not None else None
         if isinstance(error, StorageFullError):
             raise StorageFullError(str(error)) from error
@@ -255,7 +263,7 @@ class StateStore(RowStore):
         self.wait_seconds += time.monotonic() - start
 
     def _pause(self, deadline: float) -> None:
-        self._raise_writer_error()
+        self._check_usable()
         if time.monotonic() > deadline:
             require_writer(self._live.path)
             raise StoreStalledError(
