@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
+import tracemalloc
 import types
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 
 from isogclr.cli import main
 from isogclr.errors import IsogclrError
+from isogclr.state.export import export_state
 from isogclr.state.generations import STORE_SNAPSHOT, latest, write_generation
 from isogclr.state.layout import BLOCK_ROWS
 from isogclr.state.schema import ISOGCLR, STATELESS
-from store_cases import FINGERPRINT, MEMORY
+from store_cases import FINGERPRINT, MEMORY, values_of
 
 ROWS = 3 * BLOCK_ROWS
 VISITED = [0, 7, 2 * BLOCK_ROWS + 1]
@@ -162,3 +164,19 @@ def test_what_can_not_be_read_or_written_is_one_line(root, tmp_path, capsys):
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1
         assert message in lines[0]
+
+
+def test_the_memory_of_an_export_does_not_grow_with_the_store(tmp_path, monkeypatch):
+    """Peaks of two exports, one of ten times as many rows, read a block at a time."""
+    monkeypatch.setattr("isogclr.state.blocks._CHUNK_BLOCKS", 1)
+    peaks = []
+    for blocks in (4, 40):
+        rows, snapshot = blocks * BLOCK_ROWS, tmp_path / f"snapshot-{blocks}"
+        with MEMORY.create(tmp_path, rows=rows) as store:
+            store.write(np.arange(rows), values_of(ISOGCLR, np.arange(rows) + 1), 1)
+            store.commit(snapshot)
+        tracemalloc.start()
+        assert export_state(snapshot, tmp_path / "table.csv") == rows
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.3 * peaks[0]
