@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.durable import Buffer
-from isogclr.state.layout import BLOCK_ROWS
 
 Checksums = npt.NDArray[np.uint32]
+_STALE, _CHANGED = np.uint8(1), np.uint8(2)  # checksum out of date; written since the last commit
 _CHUNK_BLOCKS = 64  # read at a time: 4 MiB with rows of 32 bytes
 
 
@@ -34,51 +34,50 @@ class BlockChecksums:
         self._values = np.full(blocks, self.zero, np.uint32)
         if checksums is not None:
             self._values[: len(checksums)] = checksums
-        self._stale = np.zeros(blocks, np.bool_)
-        self._changed = np.zeros(blocks, np.bool_)
+        self._flags = np.zeros(blocks, np.uint8)
 
-    def mark_rows(self, rows: npt.NDArray[np.int64]) -> None:
-        """These rows were written."""
-        blocks = rows // BLOCK_ROWS
-        self._stale[blocks] = True
-        self._changed[blocks] = True
+    def mark(self, blocks: npt.NDArray[np.int64]) -> None:
+        """These blocks were written. One call of numpy: each costs the writer thread a turn at the interpreter."""
+        np.put(self._flags, blocks, _STALE | _CHANGED)
 
     def grow(self, blocks: int) -> None:
         """More blocks, all zero."""
         added = blocks - len(self._values)
         self._values = np.concatenate((self._values, np.full(added, self.zero, np.uint32)))
-        self._stale = np.concatenate((self._stale, np.zeros(added, np.bool_)))
-        self._changed = np.concatenate((self._changed, np.zeros(added, np.bool_)))
+        self._flags = np.concatenate((self._flags, np.zeros(added, np.uint8)))
 
     def used_chunks(self) -> Iterator[tuple[int, int]]:
         """Runs of blocks that may not be zero, as (first, last + 1), short enough to be read at once."""
-        yield from chunks_of(np.flatnonzero((self._values != self.zero) | self._stale))
+        yield from chunks_of(np.flatnonzero((self._values != self.zero) | self._is_stale()))
 
     def stale_chunks(self) -> Iterator[tuple[int, int]]:
         """Runs of blocks whose checksum is out of date."""
-        yield from chunks_of(np.flatnonzero(self._stale))
+        yield from chunks_of(np.flatnonzero(self._is_stale()))
 
     def update(self, first: int, data: Buffer) -> None:
         """Bring the checksums of the blocks in `data`, which begins with block `first`, up to date."""
         view = memoryview(data).cast("B")
         for position in range(len(view) // self.block_bytes):
-            if self._stale[first + position]:
+            if self._flags[first + position] & _STALE:
                 block = view[position * self.block_bytes : (position + 1) * self.block_bytes]
                 self._values[first + position] = zlib.crc32(block)
-                self._stale[first + position] = False
+                self._flags[first + position] &= ~_STALE
 
     def values(self) -> Checksums:
         """All checksums; none may be out of date."""
-        assert not self._stale.any()
+        assert not self._is_stale().any()
         return self._values
 
     def changed(self) -> npt.NDArray[np.int64]:
         """Blocks that were written since the last commit."""
-        return np.flatnonzero(self._changed)
+        return np.flatnonzero(self._flags & _CHANGED)
 
     def forget_changes(self) -> None:
         """A commit has happened."""
-        self._changed[:] = False
+        self._flags &= ~_CHANGED
+
+    def _is_stale(self) -> npt.NDArray[np.bool_]:
+        return (self._flags & _STALE).view(np.bool_)  # the bit has the value 1
 
 
 def zero_checksum(block_bytes: int) -> int:

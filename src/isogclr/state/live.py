@@ -45,6 +45,7 @@ class LiveFile:
     data: Values
     cells: npt.NDArray[np.uint8]
     published: Published
+    _has_no_holes: bool
 
     def __init__(self, path: Path, descriptor: int, header: Header, *, writable: bool) -> None:
         self.path = path
@@ -108,11 +109,14 @@ class LiveFile:
         A page that can not be allocated under a mapping is a SIGBUS, the end of the process. So whoever is about to
         touch pages must ask first; the reserve is for what others allocate between the answer and the touch.
         """
+        if self._has_no_holes and not self.writing_allocates:
+            return True
         status = os.fstat(self.descriptor)
         # a row may lie on two pages; where pages are written in place, only holes take space
         fillable = status.st_size - (0 if self.writing_allocates else status.st_blocks * 512)
         needed = min(2 * rows * PAGE_BYTES, fillable)
         if needed <= 0:
+            self._has_no_holes = True  # holes do not come back
             return True
         disk = os.fstatvfs(self.descriptor)
         return disk.f_bavail * disk.f_frsize >= reserve_bytes + needed
@@ -123,6 +127,7 @@ class LiveFile:
 
     def _map(self) -> None:
         access = mmap.PROT_READ | (mmap.PROT_WRITE if self.writable else 0)
+        self._has_no_holes = False  # that is known
         self._mapping = mmap.mmap(self.descriptor, self.header.live_bytes, mmap.MAP_SHARED, access)
         self._mapping.madvise(mmap.MADV_RANDOM)  # else each fault reads 128 KiB for 32 bytes
         self.cells = np.frombuffer(self._mapping, np.uint8, self.header.data_bytes, DATA_OFFSET)

@@ -57,7 +57,7 @@ class MemoryStore(RowStore):
         checked = self._checked_rows(rows)
         update = Update(self._checked_step(step), checked, self._checked_values(values, len(checked)))
         np.put(self._data, update.rows, update.values)
-        self._checksums.mark_rows(update.rows)
+        self._checksums.mark(update.blocks)
         self._newest = update.step
 
     def drain(self) -> None:

@@ -7,6 +7,7 @@ from collections import deque
 import numpy as np
 import numpy.typing as npt
 
+from isogclr.state.layout import BLOCK_ROWS
 from isogclr.state.schema import Rows, Values
 
 _SLOTS_PER_ROW = 16  # of the filter: about one row in 16 is looked up in vain
@@ -33,13 +34,14 @@ class Update:
         np.not_equal(sorted_rows[1:], sorted_rows[:-1], out=is_first[1:])
         self.rows: Rows = sorted_rows[is_first]
         self.values: Values = np.take(values, packed[is_first] & ((1 << position_bits) - 1))
+        self.blocks: Rows = self.rows // BLOCK_ROWS
         self._mask = (1 << (_SLOTS_PER_ROW * len(rows) - 1).bit_length()) - 1
         self._filter: npt.NDArray[np.bool_] = np.zeros(self._mask + 1, np.bool_)
         self._filter[self.rows & self._mask] = True
 
     @property
     def nbytes(self) -> int:
-        return self.rows.nbytes + self.values.nbytes + self._filter.nbytes
+        return self.rows.nbytes + self.blocks.nbytes + self.values.nbytes + self._filter.nbytes
 
     def lay_over(self, rows: Rows, values: Values) -> None:
         """Replace the values of those `rows` that this update has."""

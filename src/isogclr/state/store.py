@@ -224,7 +224,7 @@ class StateStore(RowStore):
         self._check_space(len(update.rows))
         self._live.published.begin(update.step)
         np.put(self._live.data, update.rows, update.values, mode="clip")
-        self._checksums.mark_rows(update.rows)
+        self._checksums.mark(update.blocks)
         self._live.published.finish(update.step)
 
     def _check_space(self, rows: int) -> None:
