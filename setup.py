@@ -31,7 +31,12 @@ setup(
     packages=find_packages("src"),
     package_data={"isogclr": ["py.typed"]},
     install_requires=TRAINING,
-    extras_require={"eval": EVALUATION, "report": ["matplotlib", "jinja2"], "dev": DEVELOPMENT},
+    extras_require={
+        "parquet": ["pyarrow"],
+        "eval": EVALUATION,
+        "report": ["matplotlib", "jinja2"],
+        "dev": DEVELOPMENT,
+    },
     entry_points={"console_scripts": ["isogclr = isogclr.cli:main"]},
     classifiers=[
         "Development Status :: 3 - Alpha",

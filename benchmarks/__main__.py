@@ -8,7 +8,7 @@ import warnings
 
 from benchmarks import measure
 
-PARTS = ("loss", "temperatures")
+PARTS = ("loss", "temperatures", "store")
 
 
 def main(names: list[str]) -> int:

@@ -22,6 +22,24 @@ def write_all(descriptor: int, data: Buffer) -> None:
         view = view[os.write(descriptor, view) :]
 
 
+def pwrite_all(descriptor: int, data: Buffer, offset: int) -> None:
+    """Write every byte at a place of the file; what lies between stays a hole."""
+    view = memoryview(data).cast("B")
+    while len(view):
+        written = os.pwrite(descriptor, view, offset)
+        view = view[written:]
+        offset += written
+
+
+def fsync_file(path: Path) -> None:
+    """Make the content of a file durable that somebody else has written."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def fsync_directory(path: Path) -> None:
     """Make the names inside a directory durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,0 +1,38 @@
+"""What the operating system refuses, in words that help."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from isogclr.errors import StorageError, StorageFullError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def storage_errors(path: Path, action: str) -> Iterator[None]:
+    """Turn an OSError of a write to `path` into one of ours. `action` completes "could not …"."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise full_disk(path, action) from error
+        raise StorageError(
+            f"{path}: could not {action}: {error.strerror or error}; expected a file system that takes writes; "
+            "what was committed before is intact: check the disk, then resume from the latest generation"
+        ) from error
+
+
+def full_disk(path: Path, action: str) -> StorageFullError:
+    """The error of a full disk, with what is left on it and what may go."""
+    folder = path if path.is_dir() else path.parent
+    free = shutil.disk_usage(folder).free if folder.exists() else 0
+    return StorageFullError(
+        f"{path}: could not {action}: the disk is full ({free:,} bytes free); expected room for it; what was "
+        "committed before is intact: free space (older generations first, then folders named .partial-* or "
+        ".deleted-*), then resume from the latest generation"
+    )
