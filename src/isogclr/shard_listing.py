@@ -179,49 +179,56 @@ def _is_end(descriptor: int, offset: int) -> bool:
 def _read_file_from(stream: IO[bytes], offset: int, file_bytes: int, members: Members, notes: list[str]) -> None:
     """Let `tarfile` go on where the ordinary members end; seeks over payload too."""
 
-    def check(_: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        sparse: list[tuple[int, int]] | None = getattr(member, "sparse", None)
-        stored = member.size if sparse is None else sum(count for _, count in sparse)
-        if member.offset_data + stored > file_bytes:
-            raise tarfile.ReadError("unexpected end of data")
+    def reach(_: Any, position: int) -> bool:
+        return position <= file_bytes
 
     stream.seek(offset)
     with _noting_damage(notes):
         archive = tarfile.open(fileobj=stream, mode="r:", **_NAMES)  # noqa: SIM115 (the caller closes the stream)
-        _read_archive(archive, check, members)
+        _read_archive(archive, reach, members)
         _note_unusual_end(os.pread(stream.fileno(), BLOCK, archive.offset), archive.offset, notes)
 
 
 def _read_stream(stream: IO[bytes], notes: list[str]) -> Members:
     """Everything `tarfile` finds in a stream that may be compressed; the payload runs through."""
 
-    def check(archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
-        payload = archive.extractfile(member)  # a file object upon the stream: nothing is written anywhere
-        assert payload is not None
-        while payload.read(_CHUNK_BYTES):
-            pass
+    def reach(unpacked: IO[bytes], position: int) -> bool:
+        while unpacked.tell() < position:
+            if not unpacked.read(min(_CHUNK_BYTES, position - unpacked.tell())):
+                return False
+        return True
 
     members = Members()
     with _noting_damage(notes):
         archive = tarfile.open(fileobj=stream, mode="r|*", **_NAMES)  # noqa: SIM115 (see above)
-        _read_archive(archive, check, members)
+        _read_archive(archive, reach, members)
     return members
 
 
-def _read_archive(
-    archive: tarfile.TarFile, check: Callable[[tarfile.TarFile, tarfile.TarInfo], None], members: Members
-) -> None:
-    """Append the regular files whose payload is complete. `check` raises ReadError for one that is not."""
+def _read_archive(archive: tarfile.TarFile, reach: Callable[[Any, int], bool], members: Members) -> None:
+    """Append the regular files whose payload is complete: `reach` says whether a byte of the archive is there.
+
+    Without it, `tarfile` itself would run through a stream of a hostile size for years.
+    """
     reached = -1
     while (member := archive.next()) is not None:
         if archive.offset <= reached or member.size < 0:
             raise tarfile.ReadError(f"the header at byte {member.offset:,} points backwards")
         reached = archive.offset
+        if not reach(archive.fileobj, _payload_end(archive, member)):
+            raise tarfile.ReadError(f"unexpected end of data in the member at byte {member.offset:,}")
         if member.isreg():
-            check(archive, member)
             members.names.append(member.name.encode("utf-8", "surrogateescape"))
             members.sizes.append(member.size)
         archive.members = []  # type: ignore[attr-defined]  # or it would remember every header
+
+
+def _payload_end(archive: tarfile.TarFile, member: tarfile.TarInfo) -> int:
+    """Where the last byte of a member ends, without padding; the holes of a sparse file are not stored."""
+    if not member.isreg():
+        return archive.offset
+    sparse: list[tuple[int, int]] | None = getattr(member, "sparse", None)
+    return member.offset_data + (member.size if sparse is None else sum(count for _, count in sparse))
 
 
 @contextlib.contextmanager
