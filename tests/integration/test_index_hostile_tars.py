@@ -49,7 +49,7 @@ def mixed(path: Path) -> None:
 
 
 def contiguous(path: Path) -> None:
-    """Type 7 is a regular file for `tarfile`, and so is a zero byte; an unknown type is skipped with its payload."""
+    """Types 7 and zero are regular files for `tarfile`; an unknown type is skipped with its payload."""
     blocks = []
     for name, kind in (("a.jpg", b"7"), ("b.jpg", b"\0"), ("c.jpg", b"Q"), ("d.jpg/", b"\0"), ("e.jpg", b"0")):
         info = tarfile.TarInfo(name)
@@ -320,7 +320,8 @@ def test_grouping_is_that_of_open_clip(members: list[str]) -> None:
     samples = group_by_keys_nothrow({**file, "__url__": "u"} for file in tar_file_iterator(stream))
     expected = [sample["__key__"].encode("utf-8", "surrogateescape") for sample in samples]
     stream.seek(0)
-    names = [one.name.encode("utf-8", "surrogateescape") for one in tarfile.open(fileobj=stream) if one.isreg()]
+    with tarfile.open(fileobj=stream) as archive:
+        names = [one.name.encode("utf-8", "surrogateescape") for one in archive if one.isreg()]
     assert sample_keys(names, [0] * len(names)) == expected
 
 

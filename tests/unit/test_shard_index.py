@@ -100,7 +100,7 @@ def test_unknown_keys_rows_and_shards_have_their_own_errors(data: Path) -> None:
         index.shard(f"{data}/0.tar").row("nope")
     with pytest.raises(UnknownKeyError, match="'nope'"):
         index.shard(f"{data}/0.tar").rows(["a", "nope"])
-    with pytest.raises(UnknownRowError, match="row 6 .* 6 rows"):
+    with pytest.raises(UnknownRowError, match=r"row 6 .* 6 rows"):
         index.locate([0, 6])
     with pytest.raises(UnknownRowError, match="row -1"):
         index.locate([-1])
