@@ -29,11 +29,13 @@ def sample_keys(names: Iterable[bytes], sizes: Iterable[int]) -> list[bytes]:
     suffixes: set[bytes] = set()
     bad = False
     for name, size in zip(names, sizes, strict=True):
-        match = _NAME.match(name)
-        if match is None or (name[:2] == b"__" and _META.match(name)):
+        key, dot, suffix = name.partition(b".")
+        if b"/" in name:  # only then the pattern differs from a cut at the first dot
+            match = _NAME.match(name)
+            key, suffix = match.groups() if match else (b"", b"")
+        if not key or not dot or (name[:2] == b"__" and _META.match(name)):
             continue
-        key, suffix = match.groups()
-        suffix = _lower(suffix)
+        suffix = suffix.lower() if suffix.isascii() else _lower(suffix)
         if key != current or suffix in suffixes:
             if current is not None and not bad:
                 keys.append(current)
@@ -49,6 +51,4 @@ def sample_keys(names: Iterable[bytes], sizes: Iterable[int]) -> list[bytes]:
 
 
 def _lower(suffix: bytes) -> bytes:
-    if suffix.isascii():
-        return suffix.lower()
     return suffix.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")

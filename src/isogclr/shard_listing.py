@@ -90,7 +90,7 @@ def list_shard(url: str) -> Listing:
             url,
             f"its member {error} would replace the key or the address of its own sample; rename or remove it",
         ) from None
-    except (OSError, ValueError, AssertionError) as error:  # whatever the handlers of webdataset raise
+    except OSError as error:
         raise UnreadableShardError(url, str(error)) from error
     distinct = _distinct(keys, notes)
     ends = np.cumsum([len(key) for key in distinct], dtype=np.uint64)
@@ -122,7 +122,10 @@ def printable(key: bytes) -> str:
 
 
 def _digest(members: Members) -> bytes:
-    sizes = array("q", (min(size, _LARGEST) for size in members.sizes))  # a sparse file may claim any size
+    try:
+        sizes = array("q", members.sizes)
+    except OverflowError:  # a sparse file may claim any size
+        sizes = array("q", (min(size, _LARGEST) for size in members.sizes))
     digest = hashlib.blake2b(sizes.tobytes(), digest_size=16)
     digest.update(b"\0".join(members.names))
     return digest.digest()
@@ -133,10 +136,13 @@ def _open(url: str) -> IO[bytes]:
     if path is not None:
         return open(path, "rb", buffering=0)  # noqa: PTH123 (see above), SIM115 (the caller closes it)
     if url == "-":
-        raise ValueError("the standard input can be read only once")
+        raise UnreadableShardError(url, "the standard input can be read only once")
     from webdataset.gopen import gopen  # noqa: PLC0415 (imports torch; local shards do without)
 
-    stream: IO[bytes] = gopen(url)
+    try:
+        stream: IO[bytes] = gopen(url)
+    except (ValueError, AssertionError) as error:  # no handler, or one that does not like the address
+        raise UnreadableShardError(url, str(error)) from error
     return stream
 
 

@@ -9,6 +9,7 @@ damage, the end) ends the walk, and `tarfile` goes on from that byte. Both read 
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,7 @@ _TYPE = 156
 
 # Extended records that do not change where the next header is, nor which bytes are the payload.
 _HARMLESS = frozenset((b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname", b"gname", b"path"))
+_ONE_TIME = re.compile(rb"(\d+) [acm]time=[0-9.]+\n")  # all that most pax headers hold
 
 # The octal fields: mode, uid, gid, size, mtime and checksum, then the two device numbers.
 _NUMBERS, _DEVICES, _CHECKSUM = slice(100, 156), slice(329, 345), slice(148, 156)
@@ -40,81 +42,88 @@ class Members:
     names: list[bytes] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
 
-    def cut(self, count: int) -> None:
-        del self.names[count:], self.sizes[count:]
-
 
 def read_ordinary_members(descriptor: int, file_bytes: int) -> tuple[Members, int]:
     """The members up to the first that is not ordinary, and the byte where that one begins."""
-    members, offset = Members(), 0
-    while True:
-        offset, complete = _read_batch(descriptor, file_bytes, offset, members)
-        if not complete:
-            return members, offset
+    members, offset, complete = Members(), 0, True
+    while complete:
+        batch = _Batch()
+        offset, complete = batch.read(descriptor, file_bytes, offset)
+        good = batch.number_of_good()
+        if good < len(batch.starts):
+            offset, complete = batch.starts[good], False
+        members.names += batch.names(good)
+        members.sizes += batch.sizes[:good]
+    return members, offset
 
 
-def _read_batch(descriptor: int, file_bytes: int, offset: int, members: Members) -> tuple[int, bool]:
-    """Append up to `_BATCH_MEMBERS` members. The flag is false when something else than an ordinary member came."""
-    headers: list[bytes] = []
-    owners: list[int] = []  # which member a header belongs to, counted within the batch
-    starts: list[int] = []
-    known = len(members.names)
-    complete = True
-    while len(starts) < _BATCH_MEMBERS:
-        found = _read_member(descriptor, offset, file_bytes)
-        if found is None:
-            complete = False
-            break
-        blocks, name, size, end = found
-        headers.extend(blocks)
-        owners.extend([len(starts)] * len(blocks))
-        starts.append(offset)
-        members.names.append(name)
-        members.sizes.append(size)
-        offset = end
-    damaged = _first_damaged(headers)
-    if damaged is not None:
-        members.cut(known + owners[damaged])
-        return starts[owners[damaged]], False
-    return offset, complete
+@dataclass
+class _Batch:
+    """Consecutive members whose checksums have not been looked at yet."""
 
+    starts: list[int] = field(default_factory=list)
+    headers: list[bytes] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    extended: list[bytes] = field(default_factory=list)  # pax headers in front of some of the headers
+    owners: list[int] = field(default_factory=list)  # the numbers of the members that these belong to
+    long_names: dict[int, bytes] = field(default_factory=dict)  # names that they give
 
-def _read_member(descriptor: int, offset: int, file_bytes: int) -> tuple[tuple[bytes, ...], bytes, int, int] | None:
-    """Header blocks, name, payload size and end of an ordinary member; None if it is not one."""
-    header = os.pread(descriptor, BLOCK, offset)
-    if len(header) < BLOCK:
-        return None
-    offset += BLOCK
-    blocks: tuple[bytes, ...] = (header,)
-    name = b""
-    try:
-        if header[_TYPE] == _EXTENDED:
-            size = int(header[124:135], 8)
-            rest = (size + 511) & ~511
-            if (
-                not 0 < size <= _LONGEST_EXTENDED
-                or len(body := os.pread(descriptor, rest + BLOCK, offset)) < rest + BLOCK
-            ):
-                return None
-            name = _extended_name(body[:size])
-            header = body[rest:]
-            blocks = (blocks[0], header)
-            offset += rest + BLOCK
-        if header[_TYPE] != _REGULAR:
-            return None
-        size = int(header[124:135], 8)
-    except ValueError:
-        return None
-    if size < 0 or offset + size > file_bytes:
-        return None
-    return blocks, name or _name(header), size, offset + ((size + 511) & ~511)
+    def read(self, descriptor: int, file_bytes: int, offset: int) -> tuple[int, bool]:
+        """Returns where to go on, and whether the batch is full; it is not if no ordinary member stands there.
 
+        A build spends its time in this loop, so it calls nothing but the kernel for a plain member.
+        """
+        pread, headers, sizes, starts = os.pread, self.headers, self.sizes, self.starts
+        while len(starts) < _BATCH_MEMBERS:
+            start = offset
+            header = pread(descriptor, BLOCK, offset)
+            offset += BLOCK
+            try:
+                if header[_TYPE] == _EXTENDED:
+                    header, offset = self._read_extended(descriptor, offset, header)
+                if header[_TYPE] != _REGULAR:
+                    return start, False
+                size = int(header[124:135], 8)
+            except (IndexError, ValueError):  # the end of the file, or no octal number
+                return start, False
+            if len(header) < BLOCK or size < 0 or offset + size > file_bytes:
+                return start, False
+            headers.append(header)
+            sizes.append(size)
+            starts.append(start)
+            offset += (size + 511) & ~511
+        return offset, True
 
-def _name(header: bytes) -> bytes:
-    name = header[:100].partition(b"\0")[0]
-    if header[345]:
-        return header[345:500].partition(b"\0")[0] + b"/" + name
-    return name
+    def _read_extended(self, descriptor: int, offset: int, extended: bytes) -> tuple[bytes, int]:
+        """The header behind a pax header, and its end. ValueError if the pax header is not ordinary."""
+        size = int(extended[124:135], 8)
+        rest = (size + 511) & ~511
+        if not 0 < size <= _LONGEST_EXTENDED or len(extended) < BLOCK:
+            raise ValueError
+        body = os.pread(descriptor, rest + BLOCK, offset)
+        name = _extended_name(body[:size])
+        if name:
+            self.long_names[len(self.starts)] = name
+        self.extended.append(extended)
+        self.owners.append(len(self.starts))
+        return body[rest:], offset + rest + BLOCK
+
+    def number_of_good(self) -> int:
+        """How many members come before the first with a damaged header."""
+        good = _number_of_good(self.headers)
+        good_extended = _number_of_good(self.extended)
+        return min(good, self.owners[good_extended]) if good_extended < len(self.extended) else good
+
+    def names(self, count: int) -> list[bytes]:
+        """A name ends at the first zero byte; a header may hold the beginning of a long one apart."""
+        names = [header[:100].partition(b"\0")[0] for header in self.headers[:count]]
+        for number, header in enumerate(self.headers[:count]):
+            if header[345]:
+                names[number] = header[345:500].partition(b"\0")[0] + b"/" + names[number]
+        for number, name in self.long_names.items():
+            if number < count:
+                names[number] = name
+        return names
 
 
 def _extended_name(body: bytes) -> bytes:
@@ -123,6 +132,9 @@ def _extended_name(body: bytes) -> bytes:
     A record is `length keyword=value` and a line feed; the length counts all of it. The last name wins, and
     `tarfile` takes slashes off its end.
     """
+    only_time = _ONE_TIME.fullmatch(body)
+    if only_time is not None and int(only_time[1]) == len(body):
+        return b""
     name = b""
     position = 0
     while position < len(body):
@@ -139,23 +151,20 @@ def _extended_name(body: bytes) -> bytes:
     return name
 
 
-def _first_damaged(headers: list[bytes]) -> int | None:
-    """The first header with a wrong checksum or an octal field that needs the full parser."""
+def _number_of_good(headers: list[bytes]) -> int:
+    """How many headers come before the first with a wrong checksum or a number that needs the full parser."""
     if not headers:
-        return None
+        return 0
     blocks: npt.NDArray[np.uint8] = np.frombuffer(b"".join(headers), dtype=np.uint8).reshape(-1, BLOCK)
     ordinary = _is_octal(blocks[:, _NUMBERS], _WITHIN_NUMBERS) & _is_octal(blocks[:, _DEVICES], _WITHIN_DEVICES)
-    stored = np.array(
-        [
-            int(header[_CHECKSUM].rstrip(b"\0 ") or b"0", 8) if good else -1
-            for header, good in zip(headers, ordinary, strict=True)
-        ],
-        dtype=np.int64,
-    )
     # The checksum is taken with spaces in its own field, eight times 32.
-    computed = blocks.sum(axis=1, dtype=np.uint32) - blocks[:, _CHECKSUM].sum(axis=1, dtype=np.uint32) + 256
-    damaged = np.flatnonzero(stored != computed)
-    return int(damaged[0]) if len(damaged) else None
+    fields = blocks[:, _CHECKSUM]
+    computed = blocks.sum(axis=1, dtype=np.uint32) - fields.sum(axis=1, dtype=np.uint32) + 256
+    stored = np.zeros(len(blocks), dtype=np.uint32)
+    for column in fields.T:
+        stored = np.where(_KIND[column] == _DIGIT, stored * 8 + (column - ord("0")), stored)
+    wrong = np.flatnonzero(~ordinary | (stored != computed))
+    return int(wrong[0]) if len(wrong) else len(headers)
 
 
 def _is_octal(fields: npt.NDArray[np.uint8], within: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
