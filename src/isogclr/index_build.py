@@ -25,7 +25,7 @@ from isogclr.errors import (
     InputError,
     ShardWarning,
 )
-from isogclr.index_files import CSV, LOCK_NAME, is_ours, remove_leftovers
+from isogclr.index_files import CSV, LOCK_NAME, TAR, is_ours, remove_leftovers
 from isogclr.index_writer import IndexWriter, ShardRecord
 from isogclr.listing_pool import default_workers, list_shards
 from isogclr.shard_ids import assign_ids, components
@@ -76,7 +76,7 @@ def build_index(
             plan = plan_shards(_distinct(expand_sources(sources)), old, reread, listing)
             segments = _read_planned(writer, plan, listing)
         _refuse_foreign(folder, old, plan)
-        _enter(writer, plan, CSV if is_csv(sources, dataset_type) else 0)
+        _enter(writer, plan, CSV if is_csv(sources, dataset_type) else TAR)
         writer.write(segments)
     for note in (*plan.notes, *writer.notes):
         warnings.warn(note, ShardWarning, stacklevel=2)
@@ -96,7 +96,10 @@ def _distinct(urls: Sequence[str]) -> list[str]:
     """A shard may be named several times, to be drawn more often."""
     if not urls:
         raise InputError("sources: there are none; expected at least one shard")
-    return list({components(url): url for url in reversed(urls)}.values())[::-1]
+    first: dict[tuple[str, ...], str] = {}
+    for url in urls:
+        first.setdefault(components(url), url)
+    return list(first.values())
 
 
 @contextlib.contextmanager

@@ -291,8 +291,10 @@ def test_check_tells_vanished_and_appeared_shards_apart(data: Path) -> None:
 
 
 def test_a_shard_named_twice_is_indexed_once(data: Path) -> None:
-    index = ShardIndex.build(f"{data}/0.tar::{data}//0.tar::{data}/0.tar", data.parent / "index", workers=1)
-    assert index.number_of_rows == 3
+    sources = f"{data}/0.tar::{data}//0.tar::{data}/1.tar::{data}/0.tar"
+    index = ShardIndex.build(sources, data.parent / "index", workers=1)
+    assert [shard.url for shard in index.shards()] == [f"{data}/0.tar", f"{data}/1.tar"]
+    assert index.number_of_rows == 6
 
 
 def test_sources_must_name_something(data: Path) -> None:
