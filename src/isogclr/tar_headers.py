@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 BLOCK = 512
+Blocks = npt.NDArray[np.uint8]  # [headers, bytes]
 _BATCH_MEMBERS = 4096  # their headers, some 2 MB, are held until all checksums are computed at once
 _LONGEST_EXTENDED = 64 * BLOCK
 _REGULAR, _EXTENDED = ord("0"), ord("x")
@@ -26,7 +27,7 @@ _HARMLESS = frozenset((b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname", b
 _ONE_TIME = re.compile(rb"(\d+) [acm]time=[0-9.]+\n")  # all that most pax headers hold
 
 # The octal fields: mode, uid, gid, size, mtime and checksum, then the two device numbers.
-_NUMBERS, _DEVICES, _CHECKSUM = slice(100, 156), slice(329, 345), slice(148, 156)
+_NUMBERS, _SIZE, _CHECKSUM, _DEVICES = slice(100, 156), slice(124, 136), slice(148, 156), slice(329, 345)
 _WITHIN_NUMBERS = ~np.isin(np.arange(101, 156), (108, 116, 124, 136, 148))
 _WITHIN_DEVICES = ~np.isin(np.arange(330, 345), (337,))
 _FILLER, _DIGIT, _OTHER = 0, 1, 2
@@ -49,11 +50,12 @@ def read_ordinary_members(descriptor: int, file_bytes: int) -> tuple[Members, in
     while complete:
         batch = _Batch()
         offset, complete = batch.read(descriptor, file_bytes, offset)
-        good = batch.number_of_good()
-        if good < len(batch.starts):
+        blocks = _blocks(batch.headers)
+        good = batch.number_of_good(blocks)
+        if good < len(blocks):
             offset, complete = batch.starts[good], False
-        members.names += batch.names(good)
-        members.sizes += batch.sizes[:good]
+        members.names += batch.names(blocks[:good])
+        members.sizes += _octal(blocks[:good, _SIZE]).tolist()
     return members, offset
 
 
@@ -63,7 +65,6 @@ class _Batch:
 
     starts: list[int] = field(default_factory=list)
     headers: list[bytes] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
     extended: list[bytes] = field(default_factory=list)  # pax headers in front of some of the headers
     owners: list[int] = field(default_factory=list)  # the numbers of the members that these belong to
     long_names: dict[int, bytes] = field(default_factory=dict)  # names that they give
@@ -71,10 +72,10 @@ class _Batch:
     def read(self, descriptor: int, file_bytes: int, offset: int) -> tuple[int, bool]:
         """Returns where to go on, and whether the batch is full; it is not if no ordinary member stands there.
 
-        A build spends its time in this loop, so it calls nothing but the kernel for a plain member.
+        A build spends its time in this loop, so a plain member costs nothing here but finding the next one.
         """
-        pread, headers, sizes, starts = os.pread, self.headers, self.sizes, self.starts
-        while len(starts) < _BATCH_MEMBERS:
+        pread, headers, starts = os.pread, self.headers, self.starts
+        for _ in range(_BATCH_MEMBERS):
             start = offset
             header = pread(descriptor, BLOCK, offset)
             offset += BLOCK
@@ -86,10 +87,9 @@ class _Batch:
                 size = int(header[124:135], 8)
             except (IndexError, ValueError):  # the end of the file, or no octal number
                 return start, False
-            if len(header) < BLOCK or size < 0 or offset + size > file_bytes:
+            if not 0 <= size <= file_bytes - offset:  # also if the header itself is cut off
                 return start, False
             headers.append(header)
-            sizes.append(size)
             starts.append(start)
             offset += (size + 511) & ~511
         return offset, True
@@ -108,20 +108,23 @@ class _Batch:
         self.owners.append(len(self.starts))
         return body[rest:], offset + rest + BLOCK
 
-    def number_of_good(self) -> int:
+    def number_of_good(self, blocks: Blocks) -> int:
         """How many members come before the first with a damaged header."""
-        good = _number_of_good(self.headers)
-        good_extended = _number_of_good(self.extended)
+        good = _number_of_good(blocks)
+        good_extended = _number_of_good(_blocks(self.extended))
         return min(good, self.owners[good_extended]) if good_extended < len(self.extended) else good
 
-    def names(self, count: int) -> list[bytes]:
+    def names(self, blocks: Blocks) -> list[bytes]:
         """A name ends at the first zero byte; a header may hold the beginning of a long one apart."""
-        names = [header[:100].partition(b"\0")[0] for header in self.headers[:count]]
-        for number, header in enumerate(self.headers[:count]):
-            if header[345]:
-                names[number] = header[345:500].partition(b"\0")[0] + b"/" + names[number]
+        field = np.ascontiguousarray(blocks[:, :100])
+        names: list[bytes] = field.view("S100").ravel().tolist()  # without the zeros at the end
+        again = ((field[:, 1:] != 0) & (field[:, :-1] == 0)).any(axis=1)  # something behind the first zero
+        for number in np.flatnonzero(again).tolist():
+            names[number] = names[number].partition(b"\0")[0]
+        for number in np.flatnonzero(blocks[:, 345]).tolist():
+            names[number] = self.headers[number][345:500].partition(b"\0")[0] + b"/" + names[number]
         for number, name in self.long_names.items():
-            if number < count:
+            if number < len(names):
                 names[number] = name
         return names
 
@@ -151,23 +154,30 @@ def _extended_name(body: bytes) -> bytes:
     return name
 
 
-def _number_of_good(headers: list[bytes]) -> int:
+def _blocks(headers: list[bytes]) -> Blocks:
+    return np.frombuffer(b"".join(headers), dtype=np.uint8).reshape(-1, BLOCK)
+
+
+def _number_of_good(blocks: Blocks) -> int:
     """How many headers come before the first with a wrong checksum or a number that needs the full parser."""
-    if not headers:
-        return 0
-    blocks: npt.NDArray[np.uint8] = np.frombuffer(b"".join(headers), dtype=np.uint8).reshape(-1, BLOCK)
     ordinary = _is_octal(blocks[:, _NUMBERS], _WITHIN_NUMBERS) & _is_octal(blocks[:, _DEVICES], _WITHIN_DEVICES)
+    ordinary &= _KIND[blocks[:, _SIZE.stop - 1]] == _FILLER  # twelve digits: the size that was taken is too short
     # The checksum is taken with spaces in its own field, eight times 32.
     fields = blocks[:, _CHECKSUM]
     computed = blocks.sum(axis=1, dtype=np.uint32) - fields.sum(axis=1, dtype=np.uint32) + 256
-    stored = np.zeros(len(blocks), dtype=np.uint32)
+    wrong = np.flatnonzero(~ordinary | (_octal(fields) != computed))
+    return int(wrong[0]) if len(wrong) else len(blocks)
+
+
+def _octal(fields: Blocks) -> npt.NDArray[np.int64]:
+    """The numbers in fields that `_is_octal` accepts."""
+    value = np.zeros(len(fields), dtype=np.int64)
     for column in fields.T:
-        stored = np.where(_KIND[column] == _DIGIT, stored * 8 + (column - ord("0")), stored)
-    wrong = np.flatnonzero(~ordinary | (stored != computed))
-    return int(wrong[0]) if len(wrong) else len(headers)
+        value = np.where(_KIND[column] == _DIGIT, value * 8 + (column & 7), value)
+    return value
 
 
-def _is_octal(fields: npt.NDArray[np.uint8], within: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _is_octal(fields: Blocks, within: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Whether every field of a header is digits first, then spaces or zeros: no signs, no base 256, no `12 34`."""
     kinds = _KIND[fields]
     rises = (kinds[:, 1:] > kinds[:, :-1]) & within

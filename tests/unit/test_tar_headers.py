@@ -107,6 +107,14 @@ def test_octal_fields_are_judged_as_tarfile_does(tmp_path: Path, fields: dict[st
     assert bool(listing.notes) is not accepted
 
 
+def test_a_size_of_twelve_digits(tmp_path: Path) -> None:
+    path = tmp_path / "0.tar"
+    blocks = [header(size=b"000000002000"), b"x" * 1024, tarfile.TarInfo("c.jpg").tobuf(), bytes(2 * BLOCK)]
+    path.write_bytes(b"".join(blocks))
+    assert list_shard(str(path)).key_list() == [b"b", b"c"]
+    assert by_tarfile(path) == ([b"b.jpg", b"c.jpg"], [1024, 0])
+
+
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=120)
 
 
