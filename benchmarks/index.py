@@ -30,6 +30,7 @@ from isogclr.shard_listing import Listing, list_shard
 
 REPETITIONS = 7
 SHARDS, SAMPLES_PER_SHARD, IMAGE_BYTES, TEXT_BYTES = 12, 2500, 20_000 - 200, 200
+COPIES = 16
 LARGE_SHARDS, LARGE_SAMPLES_PER_SHARD = 1000, 10_000
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "pax": tarfile.PAX_FORMAT}
 
@@ -43,6 +44,7 @@ def run() -> dict[str, Any]:
             urls = [write_shard(root / name / f"{shard:05d}.tar", shard, tar_format) for shard in range(SHARDS)]
             results[f"build, {name}"] = build_against_webdataset(urls, root)
             results[f"header bytes, {name}"] = header_bytes(urls[0], blocks_per_member=3 if name == "pax" else 1)
+        results["two processes, pax"] = two_processes(urls, root)
         results["lookup"] = lookup(urls, root)
         results["10 million samples"] = ten_million(root)
     return results
@@ -73,24 +75,34 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def build_against_webdataset(urls: list[str], root: Path) -> dict[str, Any]:
-    """One process each, and two for the index. The first round warms the page cache and is not counted."""
+    """One process each. The first round warms the page cache and is not counted."""
     samples = SHARDS * SAMPLES_PER_SHARD
-    times: dict[str, list[float]] = {"webdataset": [], "index": [], "index, 2 processes": []}
-    for repetition in range(REPETITIONS + 1):
-        found = {"webdataset": seconds(lambda: count_samples(urls))}
-        for name, workers in (("index", 1), ("index, 2 processes", 2)):
-            place = root / f"index-{time.monotonic_ns()}"
-            found[name] = seconds(partial(build_index, urls, place, workers=workers))
-        if repetition:
-            for name, value in found.items():
-                times[name].append(value)
-    result: dict[str, Any] = {
-        f"{name}, samples/s": spread([samples / value for value in values]) for name, values in times.items()
+    reading, building = [], []
+    for _ in range(REPETITIONS + 1):
+        reading.append(seconds(lambda: count_samples(urls)))
+        building.append(build_seconds(urls, root, workers=1))
+    reading, building = reading[1:], building[1:]
+    return {
+        "webdataset, samples/s": spread([samples / value for value in reading]),
+        "index, samples/s": spread([samples / value for value in building]),
+        "webdataset / index": spread([slow / fast for slow, fast in zip(reading, building, strict=True)]),
     }
-    for name in ("index", "index, 2 processes"):
-        ratios = [slow / fast for slow, fast in zip(times["webdataset"], times[name], strict=True)]
-        result[f"webdataset / {name}"] = spread(ratios)
-    return result
+
+
+def build_seconds(urls: list[str], root: Path, workers: int) -> float:
+    return seconds(partial(build_index, urls, root / f"index-{time.monotonic_ns()}", workers=workers))
+
+
+def two_processes(urls: list[str], root: Path) -> dict[str, Any]:
+    """What a second process brings, its start included. The shards are linked many times over."""
+    links = []
+    for number in range(COPIES * SHARDS):
+        links.append(root / "links" / f"{number:05d}.tar")
+        links[-1].parent.mkdir(exist_ok=True)
+        links[-1].hardlink_to(urls[number % SHARDS])
+    names = list(map(str, links))
+    times = [(build_seconds(names, root, 1), build_seconds(names, root, 2)) for _ in range(REPETITIONS)]
+    return {"shards": len(names), "one process / two": spread([one / two for one, two in times])}
 
 
 def count_samples(urls: list[str]) -> int:

@@ -58,7 +58,7 @@ def _add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     verify.add_argument("--shards", metavar="PATTERN", help="read these shards and compare, as in --train-data")
     verify.add_argument("--all-shards", action="store_true", help="read the shards where the index saw them last")
     verify.add_argument(
-        "--workers", type=int, default=None, help="processes that read (default: one for each core)"
+        "--workers", type=int, default=None, help="processes that read (default: up to one for each core)"
     )
     verify.set_defaults(run=_run_index_verify)
 
@@ -76,7 +76,9 @@ def _add_index_build(actions: argparse._SubParsersAction[argparse.ArgumentParser
     build = actions.add_parser("build", help="build an index, or bring it up to date; rows never move")
     build.add_argument("index", help="directory of the index")
     build.add_argument("sources", help="shards or table, as in open_clip's --train-data (braces, ::)")
-    build.add_argument("--workers", type=int, default=None, help="processes that read (default: one for each core)")
+    build.add_argument(
+        "--workers", type=int, default=None, help="processes that read (default: up to one for each core)"
+    )
     build.add_argument("--reread", action="store_true", help="read shards again that seem unchanged")
     build.add_argument("--quiet", action="store_true", help="no progress bar")
     build.add_argument("--dataset-type", choices=("auto", "webdataset", "csv"), default="auto")
@@ -126,7 +128,6 @@ def _run_index_info(options: argparse.Namespace) -> None:
 
 
 def _run_index_verify(options: argparse.Namespace) -> None:
-    from isogclr.listing_pool import default_workers  # noqa: PLC0415
     from isogclr.shard_index import ShardIndex  # noqa: PLC0415
     from isogclr.sources import expand_sources  # noqa: PLC0415
 
@@ -135,7 +136,7 @@ def _run_index_verify(options: argparse.Namespace) -> None:
     print(f"the index is whole: {index.number_of_rows:,} rows, fingerprint {index.fingerprint}")
     if options.shards is not None or options.all_shards:
         urls = None if options.shards is None else expand_sources(options.shards)
-        index.verify_shards(urls, workers=options.workers or default_workers(), progress=True)
+        index.verify_shards(urls, workers=options.workers, progress=True)
         print("the shards are those that it was built from")
 
 

@@ -27,7 +27,7 @@ from isogclr.errors import (
 )
 from isogclr.index_files import CSV, LOCK_NAME, TAR, is_ours, remove_leftovers
 from isogclr.index_writer import IndexWriter, ShardRecord
-from isogclr.listing_pool import default_workers, list_shards
+from isogclr.listing_pool import list_shards
 from isogclr.shard_ids import assign_ids, components
 from isogclr.shard_index import ShardIndex
 from isogclr.shard_listing import shard_stat
@@ -72,7 +72,7 @@ def build_index(
                 raise InputError("sources: a table is one file, as for open_clip; pass its path")
             plan, segments = _plan_csv(writer, sources, csv_columns or CsvColumns())
         else:
-            listing = partial(list_shards, workers=workers or default_workers(), progress=progress)
+            listing = partial(list_shards, workers=workers, progress=progress)
             plan = plan_shards(_distinct(expand_sources(sources)), old, reread, listing)
             segments = _read_planned(writer, plan, listing)
         _refuse_foreign(folder, old, plan)

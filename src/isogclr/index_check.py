@@ -42,7 +42,7 @@ def check_size(files: IndexFiles, shard: int, url: str) -> None:
         raise _changed([f"{url} has {found:,} bytes, it had {known:,}"])
 
 
-def reread_shards(files: IndexFiles, places: Mapping[str, int], workers: int, progress: bool) -> None:
+def reread_shards(files: IndexFiles, places: Mapping[str, int], workers: int | None, progress: bool) -> None:
     """List the shards again at the given addresses. A table is compared by its size."""
     tables = files.tables
     for url, shard in places.items():

@@ -18,18 +18,22 @@ from multiprocessing.connection import wait
 from tqdm import tqdm
 
 from isogclr.errors import UnreadableShardError
-from isogclr.shard_listing import Listing, list_shard
+from isogclr.shard_listing import Listing, list_shard, local_path
 
+_LOCAL_SHARDS_PER_WORKER = 16
 _AHEAD = 4  # listings that wait for the writer, for each worker: bounds the memory when one shard is slow
 
 
-def default_workers() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def default_workers(urls: Sequence[str]) -> int:
+    """One for each core; for local shards only as many as repay the half second that it takes to start one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    local = all(local_path(url) is not None for url in urls)
+    return min(cores, 1 + len(urls) // _LOCAL_SHARDS_PER_WORKER) if local else cores
 
 
-def list_shards(urls: Sequence[str], workers: int, progress: bool) -> Iterator[Listing]:
+def list_shards(urls: Sequence[str], workers: int | None, progress: bool) -> Iterator[Listing]:
     """The listings of the shards in the given order. One worker means this process."""
-    workers = min(workers, len(urls))
+    workers = min(workers or default_workers(urls), len(urls))
     listings = map(list_shard, urls) if workers <= 1 else _list_in_processes(urls, workers)
     yield from tqdm(
         listings, total=len(urls), desc="reading headers", unit="shard", disable=not progress or not urls

@@ -214,7 +214,9 @@ class ShardIndex:
         """Read every byte of the index. Whether the shards still agree is asked of `verify_shards`."""
         verify_files(self.files)
 
-    def verify_shards(self, urls: Sequence[str] | None = None, workers: int = 1, progress: bool = False) -> None:
+    def verify_shards(
+        self, urls: Sequence[str] | None = None, workers: int | None = None, progress: bool = False
+    ) -> None:
         """Read the headers of all shards again, at these addresses or where the index saw them last."""
         tables = self.files.tables
         if urls is None:

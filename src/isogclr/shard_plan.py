@@ -86,9 +86,10 @@ def _touched(old: ShardIndex, known: KnownShard) -> bool:
 
 def _settle(plan: Plan, doubtful: list[KnownShard], old: ShardIndex, list_shards: ListShards) -> None:
     """A shard with a known name in another place was moved if its members are the same; otherwise it is new."""
-    unread = [one for one in doubtful if one.file_bytes != UNKNOWN and not _touched(old, one)]
-    plan.known.extend(unread)
-    to_read = [one for one in doubtful if one not in unread]
+    to_read: list[KnownShard] = []
+    for one in doubtful:
+        unread = one.file_bytes != UNKNOWN and not _touched(old, one)
+        (plan.known if unread else to_read).append(one)
     for one, listing in zip(to_read, list_shards([one.url for one in to_read]), strict=True):
         if listing.digest == old.files.tables.shards[one.shard]["digest"].tobytes():
             plan.known.append(one)

@@ -116,9 +116,9 @@ class _Batch:
 
     def names(self, blocks: Blocks) -> list[bytes]:
         """A name ends at the first zero byte; a header may hold the beginning of a long one apart."""
-        field = np.ascontiguousarray(blocks[:, :100])
-        names: list[bytes] = field.view("S100").ravel().tolist()  # without the zeros at the end
-        again = ((field[:, 1:] != 0) & (field[:, :-1] == 0)).any(axis=1)  # something behind the first zero
+        columns = np.ascontiguousarray(blocks[:, :100])
+        names: list[bytes] = columns.view("S100").ravel().tolist()  # without the zeros at the end
+        again = ((columns[:, 1:] != 0) & (columns[:, :-1] == 0)).any(axis=1)  # something behind the first zero
         for number in np.flatnonzero(again).tolist():
             names[number] = names[number].partition(b"\0")[0]
         for number in np.flatnonzero(blocks[:, 345]).tolist():

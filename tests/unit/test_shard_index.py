@@ -25,6 +25,7 @@ from isogclr.errors import (
     UnknownShardError,
 )
 from isogclr.index_build import BuildSummary, build_index
+from isogclr.listing_pool import default_workers
 from isogclr.shard_index import Location, ShardIndex
 from shard_writing import write_pairs
 
@@ -117,6 +118,14 @@ def test_parallel_and_serial_builds_are_the_same(data: Path) -> None:
     parallel = ShardIndex.build(f"{data}/{{0..8}}.tar", data.parent / "parallel", workers=2)
     assert parallel.fingerprint == load(data).fingerprint
     assert everything(parallel) == everything(load(data))
+
+
+def test_processes_are_started_only_where_they_pay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert default_workers(["0.tar"] * 15) == 1
+    assert default_workers(["0.tar"] * 16) == 2
+    assert default_workers(["0.tar"] * 1000) == 8
+    assert default_workers(["0.tar", "pipe:cat 1.tar"]) == 8
 
 
 def test_an_error_in_a_worker_names_the_shard(data: Path) -> None:
