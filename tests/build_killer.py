@@ -56,7 +56,7 @@ def expected(shards: int) -> list[Location]:
 def kill_at_random_moments(root: Path) -> None:
     """Every build adds one shard to what the last one left; twelve are there, then it begins again."""
     chance = random.Random(3)
-    longest_seconds = 0.05  # follows the duration of a build, so that about every second kill comes in time
+    longest_seconds = 0.02  # follows the duration of a build, so that about every second kill comes in time
     shards, killed = STEP, 0
     for _ in range(5 * KILLS_AT_RANDOM):
         if killed == KILLS_AT_RANDOM:
@@ -68,7 +68,7 @@ def kill_at_random_moments(root: Path) -> None:
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         killed += os.WIFSIGNALED(status)
-        longest_seconds *= 1.2 if os.WIFSIGNALED(status) else 0.8
+        longest_seconds = min(0.5, longest_seconds * (1.2 if os.WIFSIGNALED(status) else 0.8))
         assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
         found = everything(root)
         assert found in (expected(shards), expected(shards + 1))

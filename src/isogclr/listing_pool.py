@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
@@ -34,10 +34,10 @@ def default_workers(urls: Sequence[str]) -> int:
 def list_shards(urls: Sequence[str], workers: int | None, progress: bool) -> Iterator[Listing]:
     """The listings of the shards in the given order. One worker means this process."""
     workers = min(workers or default_workers(urls), len(urls))
-    listings = map(list_shard, urls) if workers <= 1 else _list_in_processes(urls, workers)
-    yield from tqdm(
-        listings, total=len(urls), desc="reading headers", unit="shard", disable=not progress or not urls
-    )
+    listings: Iterable[Listing] = map(list_shard, urls) if workers <= 1 else _list_in_processes(urls, workers)
+    if progress and urls:  # tqdm takes a lock that forks share, even for a bar that is not shown
+        listings = tqdm(listings, total=len(urls), desc="reading headers", unit="shard")
+    yield from listings
 
 
 def _list_in_processes(urls: Sequence[str], workers: int) -> Iterator[Listing]:
