@@ -13,6 +13,7 @@ TRAINING = [
     "webdataset<=0.2.86",
     "braceexpand",
     "pandas",
+    "tqdm",
     "numpy",
 ]
 EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4"]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from isogclr.errors import IsogclrError
+from isogclr.errors import InputError, IsogclrError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,6 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_state(commands)
     _add_demo(commands)
+    _add_index(commands)
     return parser
 
 
@@ -86,3 +88,118 @@ def _run_demo(options: argparse.Namespace) -> None:
     from isogclr.demo import run_demo  # noqa: PLC0415 (torch is slow to import; other commands do not need it)
 
     run_demo(epochs=options.epochs, seed=options.seed)
+
+
+def _add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    group = commands.add_parser("index", help="give every sample of a data set a row: build, info, verify, lookup")
+    actions = group.add_subparsers(title="actions", required=True, metavar="ACTION")
+    _add_index_build(actions)
+
+    info = actions.add_parser("info", help="what an index holds")
+    info.add_argument("index", help="directory of the index")
+    info.add_argument("--shards", action="store_true", help="one line for each shard, too")
+    info.set_defaults(run=_run_index_info)
+
+    verify = actions.add_parser("verify", help="read every byte of an index, and on demand its shards again")
+    verify.add_argument("index", help="directory of the index")
+    verify.add_argument("--shards", metavar="PATTERN", help="read these shards and compare, as in --train-data")
+    verify.add_argument("--all-shards", action="store_true", help="read the shards where the index saw them last")
+    verify.add_argument(
+        "--workers", type=int, default=None, help="processes that read (default: up to one for each core)"
+    )
+    verify.set_defaults(run=_run_index_verify)
+
+    lookup = actions.add_parser("lookup", help="the row of a sample, or the samples of rows")
+    lookup.add_argument("index", help="directory of the index")
+    lookup.add_argument("shard", nargs="?", help="id or address of a shard")
+    lookup.add_argument("keys", nargs="*", metavar="KEY", help="keys of the shard; none means all")
+    lookup.add_argument(
+        "--row", type=int, nargs="+", default=None, help="print shard and key of these rows instead"
+    )
+    lookup.set_defaults(run=_run_index_lookup)
+
+
+def _add_index_build(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    build = actions.add_parser("build", help="build an index, or bring it up to date; rows never move")
+    build.add_argument("index", help="directory of the index")
+    build.add_argument("sources", help="shards or table, as in open_clip's --train-data (braces, ::)")
+    build.add_argument(
+        "--workers", type=int, default=None, help="processes that read (default: up to one for each core)"
+    )
+    build.add_argument("--reread", action="store_true", help="read shards again that seem unchanged")
+    build.add_argument("--quiet", action="store_true", help="no progress bar")
+    build.add_argument("--dataset-type", choices=("auto", "webdataset", "csv"), default="auto")
+    build.add_argument("--csv-separator", default="\t")
+    build.add_argument("--csv-img-key", default="filepath")
+    build.add_argument("--csv-caption-key", default="title")
+    build.set_defaults(run=_run_index_build)
+
+
+def _run_index_build(options: argparse.Namespace) -> None:
+    from isogclr.index_build import build_index  # noqa: PLC0415 (numpy takes longer to import than --help may take)
+    from isogclr.sources import CsvColumns  # noqa: PLC0415
+
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        summary = build_index(
+            options.sources,
+            options.index,
+            workers=options.workers,
+            progress=not options.quiet,
+            dataset_type=options.dataset_type,
+            csv_columns=CsvColumns(options.csv_separator, options.csv_img_key, options.csv_caption_key),
+            reread=options.reread,
+        )
+    for note in notes:
+        print(f"isogclr: warning: {note.message}", file=sys.stderr)
+    print(
+        f"{summary.number_of_rows:,} rows, {summary.new_rows:,} of them new; shards: {summary.new_shards:,} new, "
+        f"{summary.changed_shards:,} changed, {summary.moved_shards:,} moved, {summary.known_shards:,} known, "
+        f"{summary.absent_shards:,} in the index but not in the sources"
+    )
+
+
+def _run_index_info(options: argparse.Namespace) -> None:
+    from isogclr.shard_index import ShardIndex  # noqa: PLC0415
+
+    index = ShardIndex.load(options.index)
+    shards = index.shards()
+    samples = sum(shard.samples for shard in shards)
+    print(f"rows         {index.number_of_rows:,}")
+    print(f"samples      {samples:,} (rows of keys that are gone: {index.number_of_rows - samples:,})")
+    print(f"shards       {len(shards):,} ({sum(not shard.present for shard in shards):,} not in the last sources)")
+    print(f"fingerprint  {index.fingerprint}")
+    if options.shards:
+        for shard in shards:
+            print(f"{shard.id}\t{shard.samples}\t{'present' if shard.present else 'absent'}\t{shard.url}")
+
+
+def _run_index_verify(options: argparse.Namespace) -> None:
+    from isogclr.shard_index import ShardIndex  # noqa: PLC0415
+    from isogclr.sources import expand_sources  # noqa: PLC0415
+
+    index = ShardIndex.load(options.index)
+    index.verify()
+    print(f"the index is whole: {index.number_of_rows:,} rows, fingerprint {index.fingerprint}")
+    if options.shards is not None or options.all_shards:
+        urls = None if options.shards is None else expand_sources(options.shards)
+        index.verify_shards(urls, workers=options.workers, progress=True)
+        print("the shards are those that it was built from")
+
+
+def _run_index_lookup(options: argparse.Namespace) -> None:
+    from isogclr.shard_index import ShardIndex  # noqa: PLC0415
+
+    index = ShardIndex.load(options.index)
+    if options.row is not None:
+        for row, location in zip(options.row, index.locate(options.row), strict=True):
+            print(f"{row}\t{location.shard}\t{_printable(location.key)}")
+        return
+    if options.shard is None:
+        raise InputError("lookup: name a shard and keys, or --row")
+    for key in options.keys or index.shard_by_name(options.shard):
+        print(f"{index.row(options.shard, key)}\t{_printable(key)}")
+
+
+def _printable(key: str) -> str:
+    return key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -79,3 +79,86 @@ class UnknownLossError(IsogclrError, KeyError):
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return str(self.args[0])
+
+
+class ShardWarning(UserWarning):
+    """Something in a shard that open_clip's reader would skip or merge silently; names the shard."""
+
+
+class ShardIndexError(IsogclrError):
+    """Base of everything that can be wrong with an index or with the shards it describes."""
+
+
+class UnreadableShardError(ShardIndexError):
+    """A shard that can not be opened or listed."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"shard {url} can not be read: {reason}")
+        self.url = url
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[UnreadableShardError], tuple[str, str]]:
+        return type(self), (self.url, self.reason)  # worker processes send it to the builder
+
+
+class MissingShardError(ShardIndexError):
+    """A shard that was named, or that was there when the index was built, and is gone."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"shard {url} does not exist: bring it back, or leave it out of the data; "
+            "the rows of a shard that is left out stay reserved in the index"
+        )
+        self.url = url
+
+    def __reduce__(self) -> tuple[type[MissingShardError], tuple[str]]:
+        return type(self), (self.url,)
+
+
+class ChangedShardError(ShardIndexError):
+    """A shard whose content is not what the index was built from."""
+
+
+class UnknownShardError(ShardIndexError, KeyError):
+    """A shard that the index does not hold: it appeared later, or belongs to another data set."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UnknownKeyError(ShardIndexError, KeyError):
+    """A key that the index does not hold for a shard that it knows."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class UnknownRowError(ShardIndexError, IndexError):
+    """A row number beyond the end of the index."""
+
+
+class IndexNotFoundError(ShardIndexError, FileNotFoundError):
+    """There is no index at the given place."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class DamagedIndexError(ShardIndexError):
+    """An index whose files are truncated, altered or incomplete."""
+
+
+class ForeignIndexError(ShardIndexError):
+    """Something that is no index, or an index of another data set."""
+
+
+class NewerIndexError(ShardIndexError):
+    """An index in a format that this version does not know."""
+
+
+class IndexBusyError(ShardIndexError):
+    """Another process is building the same index."""
+
+
+class IndexWriteError(ShardIndexError):
+    """The disk refused a new index; the old one is untouched."""
