@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from isogclr.index_build import build_index
-from isogclr.shard_index import Location, ShardIndex
+from isogclr.shard_index.build import build_index
+from isogclr.shard_index.index import Location, ShardIndex
 from shard_writing import write_pairs
 
 KILLS_AT_RANDOM = 60

@@ -6,7 +6,6 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
-from importlib import import_module
 from pathlib import Path
 
 from isogclr.errors import InputError, IsogclrError
@@ -27,9 +26,9 @@ def _parser() -> argparse.ArgumentParser:
         prog="isogclr", description="CLIP with a learned temperature for every sample."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    _add_state(commands)
     _add_demo(commands)
     _add_index(commands)
+    _add_state(commands)
     return parser
 
 
@@ -66,7 +65,9 @@ def _run_state_export(options: argparse.Namespace) -> None:
 
     index = None
     if options.index is not None:
-        index = import_module("isogclr.shard_index").ShardIndex.load(options.index)
+        from isogclr.shard_index.index import ShardIndex  # noqa: PLC0415
+
+        index = ShardIndex.load(options.index)
     count = export_state(find_snapshot(options.path), options.table, index)
     print(f"wrote {count:,} rows to {options.table}")
 
@@ -136,8 +137,8 @@ def _add_index_build(actions: argparse._SubParsersAction[argparse.ArgumentParser
 
 
 def _run_index_build(options: argparse.Namespace) -> None:
-    from isogclr.index_build import build_index  # noqa: PLC0415 (numpy takes longer to import than --help may take)
-    from isogclr.sources import CsvColumns  # noqa: PLC0415
+    from isogclr.shard_index.build import build_index  # noqa: PLC0415 (numpy takes longer to import than --help may take)
+    from isogclr.shard_index.sources import CsvColumns  # noqa: PLC0415
 
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
@@ -160,7 +161,7 @@ def _run_index_build(options: argparse.Namespace) -> None:
 
 
 def _run_index_info(options: argparse.Namespace) -> None:
-    from isogclr.shard_index import ShardIndex  # noqa: PLC0415
+    from isogclr.shard_index.index import ShardIndex  # noqa: PLC0415
 
     index = ShardIndex.load(options.index)
     shards = index.shards()
@@ -175,8 +176,8 @@ def _run_index_info(options: argparse.Namespace) -> None:
 
 
 def _run_index_verify(options: argparse.Namespace) -> None:
-    from isogclr.shard_index import ShardIndex  # noqa: PLC0415
-    from isogclr.sources import expand_sources  # noqa: PLC0415
+    from isogclr.shard_index.index import ShardIndex  # noqa: PLC0415
+    from isogclr.shard_index.sources import expand_sources  # noqa: PLC0415
 
     index = ShardIndex.load(options.index)
     index.verify()
@@ -188,7 +189,7 @@ def _run_index_verify(options: argparse.Namespace) -> None:
 
 
 def _run_index_lookup(options: argparse.Namespace) -> None:
-    from isogclr.shard_index import ShardIndex  # noqa: PLC0415
+    from isogclr.shard_index.index import ShardIndex  # noqa: PLC0415
 
     index = ShardIndex.load(options.index)
     if options.row is not None:

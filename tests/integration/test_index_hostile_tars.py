@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isogclr.errors import ShardWarning, UnreadableShardError
-from isogclr.sample_keys import sample_keys
-from isogclr.shard_index import ShardIndex
-from isogclr.shard_listing import Listing, list_shard
-from isogclr.sources import expand_sources
+from isogclr.shard_index.index import ShardIndex
+from isogclr.shard_index.listing import Listing, list_shard
+from isogclr.shard_index.sample_keys import sample_keys
+from isogclr.shard_index.sources import expand_sources
 from shard_writing import open_clip_samples, pairs, write_pairs, write_shard
 
 GNU, PAX = tarfile.GNU_FORMAT, tarfile.PAX_FORMAT
@@ -378,7 +378,7 @@ def test_a_table_has_the_rows_that_open_clip_reads(tmp_path: Path) -> None:
 def test_nothing_of_torch_or_open_clip_is_needed_for_local_shards(tmp_path: Path) -> None:
     path = write_pairs(tmp_path / "0.tar", "ab")
     code = (
-        "import sys; from isogclr.shard_index import ShardIndex;"
+        "import sys; from isogclr.shard_index.index import ShardIndex;"
         f"ShardIndex.build({str(path)!r}, {str(tmp_path / 'index')!r}, workers=1).shard({str(path)!r}).row('a');"
         "print([name for name in ('torch', 'webdataset', 'open_clip_train', 'pandas') if name in sys.modules])"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isogclr.cli import main
-from isogclr.shard_index import ShardIndex
+from isogclr.shard_index.index import ShardIndex
 from shard_writing import write_pairs, write_shard
 
 

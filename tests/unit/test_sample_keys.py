@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isogclr.sample_keys import ReservedSuffixError, sample_keys
+from isogclr.shard_index.sample_keys import ReservedSuffixError, sample_keys
 
 
 def keys(*names: str, size: int = 1) -> list[bytes]:

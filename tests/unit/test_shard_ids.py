@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from isogclr.errors import UnknownShardError
-from isogclr.shard_ids import Candidate, assign_ids, choose, components
+from isogclr.shard_index.ids import Candidate, assign_ids, choose, components
 
 
 def test_the_shortest_end_that_is_unique() -> None:

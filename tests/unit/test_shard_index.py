@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isogclr import shard_listing
 from isogclr.errors import (
     ChangedShardError,
     ForeignIndexError,
@@ -24,9 +23,10 @@ from isogclr.errors import (
     UnknownRowError,
     UnknownShardError,
 )
-from isogclr.index_build import BuildSummary, build_index
-from isogclr.listing_pool import default_workers
-from isogclr.shard_index import Location, ShardIndex
+from isogclr.shard_index import listing
+from isogclr.shard_index.build import BuildSummary, build_index
+from isogclr.shard_index.index import Location, ShardIndex
+from isogclr.shard_index.pool import default_workers
 from shard_writing import write_pairs
 
 
@@ -42,13 +42,13 @@ def data(tmp_path: Path) -> Path:
 def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The shards whose headers were read, in order."""
     urls: list[str] = []
-    original = shard_listing.list_shard
+    original = listing.list_shard
 
-    def recording(url: str) -> shard_listing.Listing:
+    def recording(url: str) -> listing.Listing:
         urls.append(Path(url).name)
         return original(url)
 
-    monkeypatch.setattr("isogclr.listing_pool.list_shard", recording)
+    monkeypatch.setattr("isogclr.shard_index.pool.list_shard", recording)
     return urls
 
 
@@ -318,12 +318,12 @@ def test_a_directory_with_other_files_is_not_touched(data: Path) -> None:
 
 
 def test_two_builders_at_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def intrude(url: str) -> shard_listing.Listing:
+    def intrude(url: str) -> listing.Listing:
         with pytest.raises(IndexBusyError, match="another process is building"):
             build(data, "1.tar")
-        return shard_listing.list_shard(url)
+        return listing.list_shard(url)
 
-    monkeypatch.setattr("isogclr.listing_pool.list_shard", intrude)
+    monkeypatch.setattr("isogclr.shard_index.pool.list_shard", intrude)
     assert build(data, "0.tar").new_rows == 3
 
 

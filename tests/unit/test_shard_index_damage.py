@@ -17,9 +17,9 @@ from isogclr.errors import (
     NewerIndexError,
     ShardIndexError,
 )
-from isogclr.index_build import build_index
-from isogclr.index_files import Header, decode_header
-from isogclr.shard_index import ShardIndex
+from isogclr.shard_index.build import build_index
+from isogclr.shard_index.files import Header, decode_header
+from isogclr.shard_index.index import ShardIndex
 from shard_writing import write_pairs
 
 
@@ -174,6 +174,6 @@ def test_a_reader_that_comes_while_the_index_is_replaced(
     write_pairs(whole.parent / "data" / "3.tar", ["late"])
     build_index(f"{whole.parent}/data/{{0..3}}.tar", index, workers=1)
     fresh = decode_header((index / "index.json").read_bytes(), index)
-    monkeypatch.setattr("isogclr.index_files.read_header", lambda path: stale.pop() if stale else fresh)
+    monkeypatch.setattr("isogclr.shard_index.files.read_header", lambda path: stale.pop() if stale else fresh)
     assert ShardIndex.load(index).number_of_rows == 16
     assert not stale

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from isogclr.errors import IndexNotFoundError, IndexWriteError, UnreadableShardError
-from isogclr.index_build import build_index
-from isogclr.shard_index import ShardIndex
+from isogclr.shard_index.build import build_index
+from isogclr.shard_index.index import ShardIndex
 from shard_writing import write_pairs
 
 CALLS = ("open", "write", "fsync", "rename")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from isogclr.errors import ShardWarning
-from isogclr.index_build import build_index
-from isogclr.shard_index import Location, ShardIndex
+from isogclr.shard_index.build import build_index
+from isogclr.shard_index.index import Location, ShardIndex
 from shard_writing import write_pairs
 
 KEYS = st.lists(st.sampled_from([f"k{number}" for number in range(12)]), min_size=1, max_size=6, unique=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from isogclr.errors import InputError, MissingShardError, UnreadableShardError
-from isogclr.sources import CsvColumns, csv_digests, expand_sources, is_csv
+from isogclr.shard_index.sources import CsvColumns, csv_digests, expand_sources, is_csv
 
 
 def test_a_list_is_taken_as_it_is() -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isogclr.sample_keys import sample_keys
-from isogclr.shard_listing import list_shard
-from isogclr.tar_headers import BLOCK, read_ordinary_members
+from isogclr.shard_index.listing import list_shard
+from isogclr.shard_index.sample_keys import sample_keys
+from isogclr.shard_index.tar_headers import BLOCK, read_ordinary_members
 from shard_writing import write_pairs, write_shard
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)

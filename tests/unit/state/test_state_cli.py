@@ -58,9 +58,9 @@ class FakeIndex:
 
 @pytest.fixture
 def index(monkeypatch):
-    module = types.ModuleType("isogclr.shard_index")
+    module = types.ModuleType("isogclr.shard_index.index")
     module.ShardIndex = FakeIndex
-    monkeypatch.setitem(sys.modules, "isogclr.shard_index", module)
+    monkeypatch.setitem(sys.modules, "isogclr.shard_index.index", module)
     return FakeIndex
 
 

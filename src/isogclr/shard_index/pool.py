@@ -18,7 +18,7 @@ from multiprocessing.connection import wait
 from tqdm import tqdm
 
 from isogclr.errors import UnreadableShardError
-from isogclr.shard_listing import Listing, list_shard, local_path
+from isogclr.shard_index.listing import Listing, list_shard, local_path
 
 _LOCAL_SHARDS_PER_WORKER = 16
 _AHEAD = 4  # listings that wait for the writer, for each worker: bounds the memory when one shard is slow

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isogclr.errors import ChangedShardError
-from isogclr.index_files import CSV, NO_ROWS, ROWS_HEADER_BYTES, IndexFiles, damaged, next_fingerprint
-from isogclr.listing_pool import list_shards
-from isogclr.shard_listing import UNKNOWN, shard_stat
+from isogclr.shard_index.files import CSV, NO_ROWS, ROWS_HEADER_BYTES, IndexFiles, damaged, next_fingerprint
+from isogclr.shard_index.listing import UNKNOWN, shard_stat
+from isogclr.shard_index.pool import list_shards
 
 _SHOWN = 3  # shards that an error names
 

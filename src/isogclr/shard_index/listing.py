@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.errors import MissingShardError, UnreadableShardError
-from isogclr.sample_keys import ReservedSuffixError, sample_keys
-from isogclr.tar_headers import BLOCK, Members, read_ordinary_members
+from isogclr.shard_index.sample_keys import ReservedSuffixError, sample_keys
+from isogclr.shard_index.tar_headers import BLOCK, Members, read_ordinary_members
 
 UNKNOWN = -1  # size and time of a shard that is no local file
 _NAMES: Any = {"encoding": "utf-8", "errors": "surrogateescape"}

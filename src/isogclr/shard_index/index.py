@@ -5,7 +5,7 @@
     rows.row(sample["__key__"])
 
 An open index is a handful of mapped files, so it costs a data worker nothing but address space, and it is sent to
-one as a path. The files are described in `docs/index_format.md`; `index_build.py` writes them.
+one as a path. The files are described in `docs/index_format.md`; `build.py` writes them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.errors import ForeignIndexError, UnknownRowError, UnknownShardError
-from isogclr.index_check import check_size, reread_shards, verify_files
-from isogclr.index_files import CSV, NO_ROWS, IndexFiles, open_files
-from isogclr.shard_ids import Candidate, choose, components
-from isogclr.shard_rows import PositionRows, Rows, ShardRows
+from isogclr.shard_index.check import check_size, reread_shards, verify_files
+from isogclr.shard_index.files import CSV, NO_ROWS, IndexFiles, open_files
+from isogclr.shard_index.ids import Candidate, choose, components
+from isogclr.shard_index.rows import PositionRows, Rows, ShardRows
 
 _OPEN_SHARDS = 2  # a reader goes through one shard after the other
 
@@ -61,7 +61,7 @@ class ShardIndex:
     @classmethod
     def build(cls, sources: str | Sequence[str], path: str | os.PathLike[str], **options: Any) -> ShardIndex:
         """Build an index or bring it up to date, and open it; the options are those of `build_index`."""
-        from isogclr.index_build import build_index  # noqa: PLC0415 (the builder reads old indexes through this class)
+        from isogclr.shard_index.build import build_index  # noqa: PLC0415 (the builder reads old indexes through this class)
 
         build_index(sources, path, **options)
         return cls.load(path)

@@ -25,14 +25,14 @@ from isogclr.errors import (
     InputError,
     ShardWarning,
 )
-from isogclr.index_files import CSV, LOCK_NAME, TAR, is_ours, remove_leftovers
-from isogclr.index_writer import IndexWriter, ShardRecord
-from isogclr.listing_pool import list_shards
-from isogclr.shard_ids import assign_ids, components
-from isogclr.shard_index import ShardIndex
-from isogclr.shard_listing import shard_stat
-from isogclr.shard_plan import KnownShard, ListShards, Plan, find_known, plan_shards
-from isogclr.sources import CsvColumns, DatasetType, csv_digests, expand_sources, is_csv
+from isogclr.shard_index.files import CSV, LOCK_NAME, TAR, is_ours, remove_leftovers
+from isogclr.shard_index.ids import assign_ids, components
+from isogclr.shard_index.index import ShardIndex
+from isogclr.shard_index.listing import shard_stat
+from isogclr.shard_index.plan import KnownShard, ListShards, Plan, find_known, plan_shards
+from isogclr.shard_index.pool import list_shards
+from isogclr.shard_index.sources import CsvColumns, DatasetType, csv_digests, expand_sources, is_csv
+from isogclr.shard_index.writer import IndexWriter, ShardRecord
 
 
 @dataclass(frozen=True)

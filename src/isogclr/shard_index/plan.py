@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from isogclr.errors import UnknownShardError
-from isogclr.shard_ids import components
-from isogclr.shard_index import ShardIndex
-from isogclr.shard_listing import UNKNOWN, Listing, shard_stat
+from isogclr.shard_index.ids import components
+from isogclr.shard_index.index import ShardIndex
+from isogclr.shard_index.listing import UNKNOWN, Listing, shard_stat
 
 ListShards = Callable[[Sequence[str]], Iterator[Listing]]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.durable import write_file
-from isogclr.index_files import (
+from isogclr.shard_index.files import (
     ALIGNMENT,
     HEADER_NAME,
     NO_ROWS,
@@ -30,9 +30,9 @@ from isogclr.index_files import (
     publish_header,
     remove_leftovers,
 )
-from isogclr.shard_ids import components
-from isogclr.shard_index import ShardIndex
-from isogclr.shard_listing import UNKNOWN, Listing
+from isogclr.shard_index.ids import components
+from isogclr.shard_index.index import ShardIndex
+from isogclr.shard_index.listing import UNKNOWN, Listing
 
 
 @dataclass
