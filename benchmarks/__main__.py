@@ -8,7 +8,7 @@ import warnings
 
 from benchmarks import measure
 
-PARTS = ("loss", "temperatures", "store")
+PARTS = ("loss", "temperatures", "index", "store")
 
 
 def main(names: list[str]) -> int:

@@ -8,9 +8,7 @@ Speed is a ratio to webdataset going through the same shards without decoding, m
 from __future__ import annotations
 
 import hashlib
-import json
 import multiprocessing
-import statistics
 import tarfile
 import tempfile
 import time
@@ -23,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import measure
 from isogclr.shard_index.build import build_index
 from isogclr.shard_index.index import ShardIndex
 from isogclr.shard_index.listing import Listing, list_shard
@@ -70,10 +69,6 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "least": min(values), "most": max(values), "runs": len(values)}
-
-
 def build_against_webdataset(urls: list[str], root: Path) -> dict[str, Any]:
     """One process each. The first round warms the page cache and is not counted."""
     samples = SHARDS * SAMPLES_PER_SHARD
@@ -83,9 +78,9 @@ def build_against_webdataset(urls: list[str], root: Path) -> dict[str, Any]:
         building.append(build_seconds(urls, root, workers=1))
     reading, building = reading[1:], building[1:]
     return {
-        "webdataset, samples/s": spread([samples / value for value in reading]),
-        "index, samples/s": spread([samples / value for value in building]),
-        "webdataset / index": spread([slow / fast for slow, fast in zip(reading, building, strict=True)]),
+        "webdataset, samples/s": measure.spread([samples / value for value in reading]),
+        "index, samples/s": measure.spread([samples / value for value in building]),
+        "webdataset / index": measure.spread([slow / fast for slow, fast in zip(reading, building, strict=True)]),
     }
 
 
@@ -102,7 +97,7 @@ def two_processes(urls: list[str], root: Path) -> dict[str, Any]:
         links[-1].hardlink_to(urls[number % SHARDS])
     names = list(map(str, links))
     times = [(build_seconds(names, root, 1), build_seconds(names, root, 2)) for _ in range(REPETITIONS)]
-    return {"shards": len(names), "one process / two": spread([one / two for one, two in times])}
+    return {"shards": len(names), "one process / two": measure.spread([one / two for one, two in times])}
 
 
 def count_samples(urls: list[str]) -> int:
@@ -154,7 +149,7 @@ def lookup(urls: list[str], root: Path) -> dict[str, Any]:
         "load, then each shard once": (with_opening, total),
     }
     return {
-        f"{name}, keys/s": spread([count / seconds(one) for _ in range(REPETITIONS)])
+        f"{name}, keys/s": measure.spread([count / seconds(one) for _ in range(REPETITIONS)])
         for name, (one, count) in work.items()
     }
 
@@ -219,5 +214,27 @@ def _ask_large(path: Path) -> dict[str, float]:
     }
 
 
+def table(results: dict[str, Any]) -> str:
+    """Markdown."""
+    lines = ["| | median (least–most) | goal |", "|---|---|---|"]
+    for name in FORMATS:
+        ratio = results[f"build, {name}"]["webdataset / index"]
+        lines.append(f"| time of webdataset / time of the build, {name} | {_range(ratio)} | ≥ 10 |")
+        read = results[f"header bytes, {name}"]["per block / 512"]
+        lines.append(f"| bytes read for each 512 bytes of header, {name} | {512 * read:.1f} | ≤ 614 |")
+    lines.append(f"| one process / two | {_range(results['two processes, pax']['one process / two'])} | |")
+    for name, rate in results["lookup"].items():
+        lines.append(f"| {name} | {_range(rate, 1e6)} million | ≥ 1 million |")
+    for name, found in results["10 million samples"].items():
+        lines.append(f"| 10 million samples, {name} | {', '.join(f'{v:.4g} {k}' for k, v in found.items())} | |")
+    return "\n".join(lines)
+
+
+def _range(found: dict[str, float], unit: float = 1.0) -> str:
+    return f"{found['median'] / unit:.2f} ({found['min'] / unit:.2f}–{found['max'] / unit:.2f}, n={found['n']})"
+
+
 if __name__ == "__main__":
-    print(json.dumps(run(), indent=1))
+    measured = run()
+    print(table(measured))
+    print(f"\nwritten to {measure.save('index', measured)}")

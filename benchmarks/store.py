@@ -1,8 +1,9 @@
 """The state store against an array in RAM, on the path of a training step, and its cost as it grows.
 
-One step is `read` + `write` of 4,096 random rows. Between two steps there is a pause in place of the model, the
-same for both sides, which take turns in one loop, so that a disturbance from outside hits both. The array uses
-`np.take` and `np.put`, which are about eight times faster than indexing a structured array.
+One step is `read` + `write` of 4,096 random rows. Both sides take turns in one loop, so that a disturbance from
+outside hits both. Between two steps there is a pause in place of the model, the same for both, or none at all. The
+live file is on a disk or in shared memory; the array uses `np.take` and `np.put`, about eight times faster than
+indexing a structured array.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ BATCH = 4096
 REPETITIONS = 5
 STEPS = 300
 PAUSE_SECONDS = 0.005
+SHARED_MEMORY = "/dev/shm"
 GROWTH = (1_000_000, 10_000_000, 100_000_000)
 FILL_ROWS = 1_000_000
 _WRITE_BACK = """
@@ -46,31 +48,61 @@ while True:
 
 def run(rows: int = ROWS, repetitions: int = REPETITIONS, steps: int = STEPS) -> dict[str, Any]:
     """All measurements; goals are p50 <= 3 (quiet) and p99 <= 5 (heavy write-back)."""
+    array = ISOGCLR.zeros(rows)
+    array["visits"] = 1  # every page exists
     with tempfile.TemporaryDirectory(prefix="isogclr-bench-", dir=os.environ.get("BENCH_DIR")) as folder:
-        path = Path(folder) / "live"
-        with StateStore.create(path, ISOGCLR, rows, "benchmark") as store:
-            _fill(store)
-            array = store.schema.zeros(rows)
-            array["visits"] = 1  # every page exists
-            quiet = [_compare(store, array, seed, steps) for seed in range(repetitions)]
-            waited_before = store.wait_seconds
-            with _write_back(path) as forced:
-                busy = [_compare(store, array, 100 + seed, steps) for seed in range(repetitions)]
-            waited = store.wait_seconds - waited_before
+        on_disk, forced, waited = _on_disk(Path(folder), array, repetitions, steps)
+        with tempfile.TemporaryDirectory(prefix="isogclr-bench-", dir=SHARED_MEMORY) as shared:
+            in_memory = _on_nothing_else(Path(shared) / "live", array, repetitions, steps)
         del array
-        path.unlink()
         growth = [_growth(Path(folder), count) for count in GROWTH if count <= rows]
     return {
         "rows": rows,
         "batch": BATCH,
         "pause_seconds": PAUSE_SECONDS,
         "steps": steps,
-        "quiet": _summary(quiet, "p50", 3.0),
-        "write_back": _summary(busy, "p99", 5.0),
-        "write_back_rounds_per_second": forced["rounds_per_second"],
+        "comparisons": on_disk | in_memory,
+        "write_back_rounds_per_second": forced,
         "waited_seconds": waited,
         "growth": growth,
     }
+
+
+def _on_disk(
+    folder: Path, array: Any, repetitions: int, steps: int
+) -> tuple[dict[str, dict[str, Any]], float, float]:
+    path = folder / "live"
+    with StateStore.create(path, ISOGCLR, len(array), "benchmark") as store:
+        _fill(store)
+        os.sync()  # what filling has left to write is not the step's
+        quiet = _repeat(store, array, repetitions, steps, PAUSE_SECONDS)
+        back_to_back = _repeat(store, array, repetitions, steps, 0.0)
+        waited_before = store.wait_seconds
+        with _write_back(path) as forced:
+            busy = _repeat(store, array, repetitions, steps, PAUSE_SECONDS)
+        waited = store.wait_seconds - waited_before
+    path.unlink()
+    pause = f"{PAUSE_SECONDS * 1e3:g} ms between steps"
+    found = {
+        f"disk, {pause}": _summary(quiet, "p50", 3.0),
+        f"disk, heavy write-back, {pause}": _summary(busy, "p99", 5.0),
+        "disk, back to back": _summary(back_to_back, "p50", 3.0),
+    }
+    return found, forced["rounds_per_second"], waited
+
+
+def _on_nothing_else(path: Path, array: Any, repetitions: int, steps: int) -> dict[str, dict[str, Any]]:
+    with StateStore.create(path, ISOGCLR, len(array), "benchmark") as store:
+        _fill(store)
+        found = _repeat(store, array, repetitions, steps, 0.0)
+    return {
+        "shared memory, back to back": _summary(found, "p50", 3.0),
+        "shared memory, back to back, p99": _summary(found, "p99", 5.0),
+    }
+
+
+def _repeat(store: StateStore, array: Any, repetitions: int, steps: int, pause: float) -> list[dict[str, float]]:
+    return [_compare(store, array, seed, steps, pause) for seed in range(repetitions)]
 
 
 def _fill(store: StateStore) -> None:
@@ -83,14 +115,15 @@ def _fill(store: StateStore) -> None:
     store.drain()
 
 
-def _compare(store: StateStore, array: Any, seed: int, steps: int) -> dict[str, float]:
+def _compare(store: StateStore, array: Any, seed: int, steps: int, pause: float) -> dict[str, float]:
     """Quantiles of one repetition, in microseconds."""
     random = np.random.default_rng(seed)
     times = np.empty((2, steps))
     for step in range(steps):
         for side, turn in enumerate((_array_step, _store_step)):
             rows = random.integers(0, store.rows, BATCH)
-            time.sleep(PAUSE_SECONDS)
+            if pause:
+                time.sleep(pause)
             start = time.perf_counter()
             turn(array if side == 0 else store, rows)
             times[side, step] = time.perf_counter() - start
@@ -139,11 +172,10 @@ def table(results: dict[str, Any]) -> str:
         "| | ratio: median (lowest to highest) | goal | store | array |",
         "|---|---|---|---|---|",
     ]
-    for name in ("quiet", "write_back"):
-        part = results[name]
+    for name, part in results["comparisons"].items():
         ratio, times = part["ratio"], part["microseconds"]
         lines.append(
-            f"| {name.replace('_', '-')}, {part['quantile']} | {ratio['median']:.2f} ({ratio['min']:.2f} to "
+            f"| {name.removesuffix(', p99')}: {part['quantile']} | {ratio['median']:.2f} ({ratio['min']:.2f} to "
             f"{ratio['max']:.2f}) | ≤ {part['goal']:g} | {times['store']['median']:.0f} µs | "
             f"{times['array']['median']:.0f} µs |"
         )
