@@ -1,0 +1,29 @@
+"""The losses and the store agree on the columns of a row, without knowing each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from isogclr.config import ISogCLRConfig
+from isogclr.losses import LOSSES, ISogCLRLoss, SogCLRLoss
+from isogclr.state.schema import GLOBAL_TEMPERATURE, ISOGCLR, ISOGCLR_ADAM, STATELESS, Schema, schema_for
+
+
+@pytest.mark.parametrize(
+    ("loss", "schema", "row_bytes"),
+    [
+        (ISogCLRLoss(), ISOGCLR, 32),
+        (ISogCLRLoss(ISogCLRConfig(temperature_optimizer="adam")), ISOGCLR_ADAM, 40),
+        (ISogCLRLoss(ISogCLRConfig(temperature_scope="global")), GLOBAL_TEMPERATURE, 16),
+        (SogCLRLoss(), GLOBAL_TEMPERATURE, 16),
+    ],
+)
+def test_schema_of_a_loss(loss: ISogCLRLoss, schema: Schema, row_bytes: int) -> None:
+    assert schema_for(loss.state_columns) == schema
+    assert schema.row_bytes == row_bytes
+
+
+@pytest.mark.parametrize("name", ["clip", "siglip", "cyclip"])
+def test_losses_without_state_keep_the_counters(name: str) -> None:
+    assert schema_for(LOSSES[name].state_columns) == STATELESS
+    assert STATELESS.names == ("visits", "last_epoch")
