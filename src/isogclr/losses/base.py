@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +64,19 @@ class SampleState:
         return self.visits.shape[0]
 
 
+class Inputs(NamedTuple):
+    """The arguments of a loss; see `ContrastiveLoss.forward`."""
+
+    image_features: Tensor
+    text_features: Tensor
+    logit_scale: Tensor | None
+    logit_bias: Tensor | None
+    rows: Tensor | None
+    state: SampleState | None
+    shared: SampleState | None
+    step: int
+
+
 @dataclass(frozen=True)
 class LossOutput:
     """What a step of a loss gives. All tensors but `loss` are detached.
@@ -98,7 +112,6 @@ class ContrastiveLoss(nn.Module, ABC):
     shared_columns: tuple[str, ...] = ()
     uses_logit_scale: bool = False
 
-    @abstractmethod
     def forward(
         self,
         image_features: Tensor,
@@ -120,6 +133,13 @@ class ContrastiveLoss(nn.Module, ABC):
             shared: of all samples together.
             step: optimizer steps taken so far, for schedules.
         """
+        return self._evaluate(
+            Inputs(image_features, text_features, logit_scale, logit_bias, rows, state, shared, step)
+        )
+
+    @abstractmethod
+    def _evaluate(self, inputs: Inputs) -> LossOutput:
+        """`forward`, with its arguments as one value."""
 
     def initial_state(self, samples: int, **options: object) -> SampleState:
         """State of samples that were never visited; options as for `SampleState.zeros`."""

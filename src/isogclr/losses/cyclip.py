@@ -11,7 +11,7 @@ from isogclr import kernel
 from isogclr.config import CyCLIPConfig, check_kind
 from isogclr.distributed import Ranks
 from isogclr.kernel import Directions, Exponent, Exponents, Kept, Pairs, Statistics
-from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
+from isogclr.losses.base import ContrastiveLoss, Inputs, LossOutput, keep_in_graph
 from isogclr.losses.inputs import check_features, check_logit_scale
 from isogclr.losses.pairs import gather_pairs, pair_share
 
@@ -36,25 +36,14 @@ class CyCLIPLoss(ContrastiveLoss):
         check_kind(self.config, CyCLIPConfig)
         self.ranks = ranks
 
-    def forward(
-        self,
-        image_features: Tensor,
-        text_features: Tensor,
-        *,
-        logit_scale: Tensor | None = None,
-        logit_bias: Tensor | None = None,
-        rows: Tensor | None = None,
-        state: SampleState | None = None,
-        shared: SampleState | None = None,
-        step: int = 0,
-    ) -> LossOutput:
-        """See `ContrastiveLoss.forward`; `rows`, `state` and `step` have no effect."""
+    def _evaluate(self, inputs: Inputs) -> LossOutput:
+        image_features, text_features = inputs.image_features, inputs.text_features
         check_features(image_features, text_features, values=self.config.validate)
-        logit_scale = check_logit_scale(self.name, logit_scale, values=self.config.validate)
+        logit_scale = check_logit_scale(self.name, inputs.logit_scale, values=self.config.validate)
         if self.ranks is None:
             self.ranks = Ranks()
-        inputs = [image_features, text_features, logit_scale]
-        differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs)
+        tensors = [image_features, text_features, logit_scale]
+        differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
         with torch.no_grad(), kernel.exact_products(image_features.device.type):
             # CyCLIP knows no samples: the rows only tell pairs (0) from padding.
             present = torch.zeros(image_features.shape[0], dtype=torch.int64, device=image_features.device)
@@ -67,8 +56,8 @@ class CyCLIPLoss(ContrastiveLoss):
         if differentiable:
             gradients = [terms[0].image + terms[1].image, terms[0].text + terms[1].text]
             gradients = [gradient[: image_features.shape[0]] for gradient in gradients]
-            value = kernel.attach_gradients(value, inputs, [*gradients, terms[0].scale])
-        return LossOutput(keep_in_graph(value, logit_bias))
+            value = kernel.attach_gradients(value, tensors, [*gradients, terms[0].scale])
+        return LossOutput(keep_in_graph(value, inputs.logit_bias))
 
 
 class _Term(NamedTuple):

@@ -63,7 +63,7 @@ class ISogCLRLoss(MovingAverageLoss):
                 f"log({batch} - 1) = {limit:.3f}: within a batch the constraint never binds, and temperatures fall "
                 f"towards their lower bound. Choose rho below {limit:.3f}, or a larger batch",
                 RhoWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
     def _temperatures(self, state: SampleState, shared: SampleState | None) -> Directions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from isogclr import kernel, objective
 from isogclr.config import MovingAverageConfig
 from isogclr.distributed import Ranks
 from isogclr.kernel import Directions, Exponent, Exponents, Kept, Pairs, Statistics
-from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
+from isogclr.losses.base import ContrastiveLoss, Inputs, LossOutput, SampleState, keep_in_graph
 from isogclr.losses.inputs import check_features, check_rows, check_state
 from isogclr.losses.pairs import gather_pairs, pair_share
 
@@ -57,53 +57,44 @@ class MovingAverageLoss(ContrastiveLoss):
     def _update(self, step: Step) -> LossOutput:
         """New state from a step; `loss` of the output is the step's value without gradients."""
 
-    def forward(
-        self,
-        image_features: Tensor,
-        text_features: Tensor,
-        *,
-        logit_scale: Tensor | None = None,
-        logit_bias: Tensor | None = None,
-        rows: Tensor | None = None,
-        state: SampleState | None = None,
-        shared: SampleState | None = None,
-        step: int = 0,
-    ) -> LossOutput:
-        """See `ContrastiveLoss.forward`."""
-        validate = self.config.validate
-        check_features(image_features, text_features, values=validate)
-        batch = image_features.shape[0]
-        rows = check_rows(rows, batch, values=validate)
-        state = check_state("state", state, self.state_columns, batch, values=validate)
-        if self.shared_columns:
-            shared = check_state("shared", shared, self.shared_columns, 1, values=validate)
+    def _evaluate(self, inputs: Inputs) -> LossOutput:
+        features = [inputs.image_features, inputs.text_features]
+        inputs = self._checked(inputs)
         if self.ranks is None:
             self.ranks = Ranks()
-        differentiable = torch.is_grad_enabled() and (image_features.requires_grad or text_features.requires_grad)
-        with torch.no_grad(), kernel.exact_products(image_features.device.type):
-            pairs = gather_pairs(self.ranks, image_features, text_features, rows, mask_positives=True)
+        differentiable = torch.is_grad_enabled() and any(feature.requires_grad for feature in features)
+        with torch.no_grad(), kernel.exact_products(features[0].device.type):
+            assert inputs.rows is not None
+            pairs = gather_pairs(self.ranks, features[0], features[1], inputs.rows, mask_positives=True)
             self._check_global_batch(pairs.all_rows.shape[0])
-            current, kept = self._first_pass(pairs, state, shared, step, batch)
+            current, kept = self._first_pass(pairs, inputs)
             gradients = self._second_pass(current, kept) if differentiable else None
             output = self._update(current)
         loss = output.loss
         if gradients is not None:
-            loss = kernel.attach_gradients(
-                loss, [image_features, text_features], [gradient[:batch] for gradient in gradients]
-            )
-        loss = keep_in_graph(loss, logit_scale, logit_bias)
-        return LossOutput(loss, output.state, output.write, output.shared, output.details)
+            loss = kernel.attach_gradients(loss, features, [gradient[: current.batch] for gradient in gradients])
+        return replace(output, loss=keep_in_graph(loss, inputs.logit_scale, inputs.logit_bias))
+
+    def _checked(self, inputs: Inputs) -> Inputs:
+        validate = self.config.validate
+        check_features(inputs.image_features, inputs.text_features, values=validate)
+        batch = inputs.image_features.shape[0]
+        rows = check_rows(inputs.rows, batch, values=validate)
+        state = check_state("state", inputs.state, self.state_columns, batch, values=validate)
+        shared = None
+        if self.shared_columns:
+            shared = check_state("shared", inputs.shared, self.shared_columns, 1, values=validate)
+        return inputs._replace(rows=rows, state=state, shared=shared)
 
     def _check_global_batch(self, batch: int) -> None:
         """A place for warnings that need the size of the global batch."""
 
-    def _first_pass(
-        self, pairs: Pairs, state: SampleState, shared: SampleState | None, step: int, batch: int
-    ) -> tuple[Step, Kept]:
+    def _first_pass(self, pairs: Pairs, inputs: Inputs) -> tuple[Step, Kept]:
         assert self.ranks is not None
+        assert inputs.state is not None
         dtype, capacity = pairs.own_image.dtype, pairs.own_image.shape[0]
-        state = _prepared(state, capacity, pairs.own_image)
-        shared = _prepared(shared, 1, pairs.own_image) if shared is not None else None
+        state = _prepared(inputs.state, capacity, pairs.own_image)
+        shared = _prepared(inputs.shared, 1, pairs.own_image) if inputs.shared is not None else None
         temperature = self._temperatures(state, shared)
         inverse = Directions(temperature.image.reciprocal(), temperature.text.reciprocal())
         image, text, kept = kernel.statistics(pairs, inverse, self.config.tile_rows)
@@ -111,7 +102,7 @@ class MovingAverageLoss(ContrastiveLoss):
         all_negatives = _number_of_negatives(pairs)
         positive, negatives = all_positive[pairs.own], all_negatives[pairs.own]
         log_count = _log_count(negatives, dtype)
-        gamma, first = self._gamma_at(step), state.visits == 0
+        gamma, first = self._gamma_at(inputs.step), state.visits == 0
 
         def anchors(direction: str, found: Statistics, tau: Tensor) -> Anchors:
             log_batch = (found.maximum - positive) / tau + found.log_sum - log_count
@@ -121,8 +112,8 @@ class MovingAverageLoss(ContrastiveLoss):
             return Anchors(tau, log_mean, found.mean - positive, weight_sum)
 
         current = Step(
-            number=step,
-            batch=batch,
+            number=inputs.step,
+            batch=inputs.image_features.shape[0],
             ranks=self.ranks,
             pairs=pairs,
             state=state,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import cast
 
-from torch import Tensor, nn
+from torch import nn
 
 from isogclr.distributed import Ranks
-from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState
+from isogclr.losses.base import ContrastiveLoss, Inputs, LossOutput
 from isogclr.losses.inputs import check_logit_scale
 
 
@@ -30,21 +30,9 @@ class _OpenClipLoss(ContrastiveLoss):
     def _create(self, **options: object) -> nn.Module:
         raise NotImplementedError
 
-    def forward(
-        self,
-        image_features: Tensor,
-        text_features: Tensor,
-        *,
-        logit_scale: Tensor | None = None,
-        logit_bias: Tensor | None = None,
-        rows: Tensor | None = None,
-        state: SampleState | None = None,
-        shared: SampleState | None = None,
-        step: int = 0,
-    ) -> LossOutput:
-        """See `ContrastiveLoss.forward`; `rows`, `state` and `step` have no effect."""
-        logit_scale = check_logit_scale(self.name, logit_scale, values=False)
-        return LossOutput(self.inner(image_features, text_features, logit_scale, logit_bias))
+    def _evaluate(self, inputs: Inputs) -> LossOutput:
+        scale = check_logit_scale(self.name, inputs.logit_scale, values=False)
+        return LossOutput(self.inner(inputs.image_features, inputs.text_features, scale, inputs.logit_bias))
 
 
 class ClipLoss(_OpenClipLoss):
