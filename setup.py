@@ -17,7 +17,7 @@ TRAINING = [
     "numpy",
 ]
 EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4"]
-DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "ruff", "mypy"]
+DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "ruff", "mypy", "types-tqdm"]
 
 setup(
     name="isogclr",
