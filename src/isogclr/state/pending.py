@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from isogclr.state.layout import BLOCK_ROWS
 from isogclr.state.schema import Rows, Values
 
+_MERGED = 16
 _SLOTS_PER_ROW = 16  # of the filter: about one row in 16 is looked up in vain
 
 
@@ -55,23 +57,48 @@ class Update:
 
 
 class PendingUpdates:
-    """Updates in the order of their steps. Used by the one thread that reads and writes the store."""
+    """Updates in the order of their steps. Used by the one thread that reads and writes the store.
+
+    Every update that waits is laid over every read, so when many wait, as with a slow disk, they are merged:
+    sixteen neighbours become one, sixteen of those again. A merged one is forgotten when its last step is in the
+    file; until then it may hold rows that the file has as well, with the same values.
+    """
 
     def __init__(self) -> None:
-        self._updates: deque[Update] = deque()
+        self._runs: deque[_Run] = deque()
         self.nbytes = 0
 
     def add(self, update: Update) -> None:
-        self._updates.append(update)
+        self._runs.append(_Run(update, 1, update.nbytes))
         self.nbytes += update.nbytes
+        while len(self._runs) >= _MERGED and self._runs[-_MERGED].steps == self._runs[-1].steps:
+            self._runs.append(_merge([self._runs.pop() for _ in range(_MERGED)]))
 
     def forget(self, applied: int) -> None:
         """Drop the updates of steps up to `applied`: the file has them."""
-        while self._updates and self._updates[0].step <= applied:
-            self.nbytes -= self._updates.popleft().nbytes
+        while self._runs and self._runs[0].update.step <= applied:
+            self.nbytes -= self._runs.popleft().nbytes
 
     def lay_over(self, rows: Rows, values: Values, applied: int) -> None:
         """Replace the values of rows with updates after step `applied`; later steps win."""
-        for update in self._updates:
-            if update.step > applied:
-                update.lay_over(rows, values)
+        for run in self._runs:
+            if run.update.step > applied:
+                run.update.lay_over(rows, values)
+
+
+class _Run(NamedTuple):
+    """Consecutive updates as one; `nbytes` is what they took apart, which the writer's queue still holds."""
+
+    update: Update
+    steps: int
+    nbytes: int
+
+
+def _merge(newest_first: list[_Run]) -> _Run:
+    """Of a row that stands in several updates, the newest value: that of its first occurrence in this order."""
+    update = Update(
+        newest_first[0].update.step,
+        np.concatenate([run.update.rows for run in newest_first]),
+        np.concatenate([run.update.values for run in newest_first]),
+    )
+    return _Run(update, sum(run.steps for run in newest_first), sum(run.nbytes for run in newest_first))

@@ -37,6 +37,30 @@ def test_the_overlay_is_a_dict_of_the_steps_after_the_applied_one(batches, wante
     assert pending.nbytes == 0
 
 
+@pytest.mark.parametrize("applied", [-1, 0, 7, 15, 16, 100, 255, 256, 300, 598, 599])
+def test_many_updates_that_wait_are_merged_and_laid_over_like_single_ones(applied):
+    """On top of a file that contains the steps up to `applied`, the result is the state after all steps."""
+    steps, rows = 600, 40
+    random = np.random.default_rng(0)
+    pending, states = PendingUpdates(), [np.zeros(rows, np.int64)]
+    for step in range(steps):
+        batch = random.integers(0, rows, 5)
+        numbers = np.arange(5) + 1 + 10 * step
+        pending.add(Update(step, batch, values_of(ISOGCLR, numbers)))
+        states.append(states[-1].copy())
+        states[-1][batch[::-1]] = numbers[::-1]
+    assert len(pending._runs) < 3 * 16
+    assert pending.nbytes > 0
+    for forget_first in (False, True):
+        if forget_first:
+            pending.forget(applied)
+        values = values_of(ISOGCLR, states[applied + 1])
+        pending.lay_over(np.arange(rows), values, applied)
+        assert numbers_in(values).tolist() == states[-1].tolist()
+    pending.forget(steps)
+    assert pending.nbytes == 0
+
+
 @pytest.fixture
 def gated(tmp_path):
     """A store whose writer thread waits for a gate; opened at the end."""
