@@ -37,10 +37,10 @@ def test_the_overlay_is_a_dict_of_the_steps_after_the_applied_one(batches, wante
     assert pending.nbytes == 0
 
 
-@pytest.mark.parametrize("applied", [-1, 0, 7, 15, 16, 100, 255, 256, 300, 598, 599])
+@pytest.mark.parametrize("applied", [-1, 0, 7, 15, 16, 100, 255, 256, 300, 580, 598, 599])
 def test_many_updates_that_wait_are_merged_and_laid_over_like_single_ones(applied):
     """On top of a file that contains the steps up to `applied`, the result is the state after all steps."""
-    steps, rows = 600, 40
+    steps, rows = 600, 2000
     random = np.random.default_rng(0)
     pending, states = PendingUpdates(), [np.zeros(rows, np.int64)]
     for step in range(steps):
