@@ -49,6 +49,14 @@ def fsync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_directory(path: Path) -> None:
+    """Create a directory and those above it, as far as they are missing, and make their names durable."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in reversed(missing):
+        fsync_directory(folder.parent)
+
+
 def write_file(path: Path, chunks: Iterable[Buffer]) -> None:
     """Create a file with the given bytes and make its content durable. It must not exist yet."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from isogclr.durable import make_directory
 from isogclr.errors import (
     ChangedShardError,
     ForeignIndexError,
@@ -25,7 +26,7 @@ from isogclr.errors import (
     InputError,
     ShardWarning,
 )
-from isogclr.shard_index.files import CSV, LOCK_NAME, TAR, is_ours, remove_leftovers
+from isogclr.shard_index.files import CSV, HEADER_NAME, LOCK_NAME, TAR, is_ours, remove_leftovers
 from isogclr.shard_index.ids import assign_ids, components
 from isogclr.shard_index.index import ShardIndex
 from isogclr.shard_index.listing import shard_stat
@@ -106,9 +107,10 @@ def _distinct(urls: Sequence[str]) -> list[str]:
 def _only_builder(folder: Path) -> Iterator[None]:
     """Hold the lock of an index, and say plainly when the disk fails."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_directory(folder)
+        is_new = not (folder / HEADER_NAME).exists()
         stray = next((file.name for file in folder.iterdir() if not is_ours(file.name)), None)
-        if stray is not None:
+        if stray is not None and is_new:
             raise ForeignIndexError(
                 f"{folder} holds {stray}, which is no part of an index: choose another directory"
             )
@@ -183,6 +185,11 @@ def _plan_csv(writer: IndexWriter, url: str, columns: CsvColumns) -> tuple[Plan,
     stat = shard_stat(url)
     plan = Plan(new=[url])
     if old and known is not None:
+        if old.files.tables.shards[known]["kind"] != CSV:
+            raise ForeignIndexError(
+                f"{url} is a shard in this index, and is now to be read as a table: check --dataset-type, or "
+                "choose another directory for the index"
+            )
         if prefix != old.files.tables.shards[known]["digest"].tobytes():
             raise ChangedShardError(
                 f"the first {before:,} rows of {url} are not those that the index was built from (now {rows:,}): "

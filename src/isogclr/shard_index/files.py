@@ -11,6 +11,7 @@ import hashlib
 import json
 import mmap
 import os
+import re
 import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ from isogclr.errors import DamagedIndexError, ForeignIndexError, IndexNotFoundEr
 
 FORMAT, VERSION = "isogclr shard index", 1
 HEADER_NAME, LOCK_NAME = "index.json", "lock"
+_OURS = re.compile(rf"(rows|tables)-\d+\.bin|\.partial-{re.escape(HEADER_NAME)}-\d+-[0-9a-f]{{8}}")
 ROWS_MAGIC, TABLES_MAGIC = b"ISOGROWS", b"ISOGTABL"
 ROWS_HEADER_BYTES, TABLES_HEADER_BYTES = 16, 40
 ALIGNMENT = 8
@@ -266,7 +268,7 @@ def remove_leftovers(path: Path, header: Header | None) -> None:
 
 
 def is_ours(name: str) -> bool:
-    return name in (HEADER_NAME, LOCK_NAME) or name.startswith(("rows-", "tables-", f".partial-{HEADER_NAME}-"))
+    return name in (HEADER_NAME, LOCK_NAME) or _OURS.fullmatch(name) is not None
 
 
 def next_fingerprint(fingerprint: str, identity: str, kind: int, rows: int, data: Buffer) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from isogclr.errors import UnknownShardError
-from isogclr.shard_index.ids import components
+from isogclr.errors import ForeignIndexError, UnknownShardError
+from isogclr.shard_index.files import CSV
+from isogclr.shard_index.ids import components, shared, starts_with
 from isogclr.shard_index.index import ShardIndex
-from isogclr.shard_index.listing import UNKNOWN, Listing, shard_stat
+from isogclr.shard_index.listing import UNKNOWN, Listing, local_path, shard_stat
 
 ListShards = Callable[[Sequence[str]], Iterator[Listing]]
 
@@ -37,26 +39,22 @@ class Plan:
 def plan_shards(urls: Sequence[str], old: ShardIndex | None, reread: bool, list_shards: ListShards) -> Plan:
     """Sort the addresses (without repetitions) into a plan."""
     plan = Plan()
-    doubtful: list[KnownShard] = []
     claimed = _exact(urls, old)
-    exact = set(claimed.values())
+    free = _Free(old, set(claimed.values()))
+    elsewhere: list[KnownShard] = []
     for url in urls:
-        file_bytes, modified_ns = shard_stat(url)
+        stat = shard_stat(url)
         shard = claimed.get(url)
-        if shard is None and old is not None:
-            shard = find_known(url, old, exact)
-            if shard is not None:
-                exact.add(shard)
-                doubtful.append(KnownShard(shard, url, file_bytes, modified_ns, moved=True))
-                continue
-        if shard is None or old is None:
+        if old is None or (shard is None and not free.has_namesake(url)):
             plan.new.append(url)
-            continue
-        plan.known.append(KnownShard(shard, url, file_bytes, modified_ns))
-        if reread or _touched(old, plan.known[-1]):
-            plan.changed.add(shard)
-    if old is not None:
-        _settle(plan, doubtful, old, list_shards)
+        elif shard is None:
+            elsewhere.append(KnownShard(UNKNOWN, url, *stat, moved=True))
+        else:
+            _refuse_table(old, shard, url)
+            plan.known.append(KnownShard(shard, url, *stat))
+            if reread or _touched(old, plan.known[-1]):
+                plan.changed.add(shard)
+    _settle(plan, elsewhere, free, list_shards)
     order = {url: position for position, url in enumerate(urls)}
     plan.new.sort(key=order.__getitem__)
     return plan
@@ -84,19 +82,66 @@ def _touched(old: ShardIndex, known: KnownShard) -> bool:
     return (known.file_bytes, known.modified_ns) != (int(record["file_bytes"]), int(record["modified_ns"]))
 
 
-def _settle(plan: Plan, doubtful: list[KnownShard], old: ShardIndex, list_shards: ListShards) -> None:
-    """A shard with a known name in another place was moved if its members are the same; otherwise it is new."""
-    to_read: list[KnownShard] = []
-    for one in doubtful:
-        unread = one.file_bytes != UNKNOWN and not _touched(old, one)
-        (plan.known if unread else to_read).append(one)
-    for one, listing in zip(to_read, list_shards([one.url for one in to_read]), strict=True):
-        if listing.digest == old.files.tables.shards[one.shard]["digest"].tobytes():
-            plan.known.append(one)
+def _refuse_table(old: ShardIndex, shard: int, url: str) -> None:
+    if old.files.tables.shards[shard]["kind"] == CSV:
+        raise ForeignIndexError(
+            f"{url} is a table in this index, and is now to be read as a shard: check --dataset-type, or choose "
+            "another directory for the index"
+        )
+
+
+class _Free:
+    """The known shards that are not at their old address, by last component, and by content within that."""
+
+    def __init__(self, old: ShardIndex | None, claimed: Collection[int]) -> None:
+        self.old = old
+        self.names: dict[str, list[str]] = {}  # last component -> old addresses
+        self.contents: dict[tuple[str, bytes], list[tuple[int, str]]] = {}
+        for shard in range(old.number_of_shards) if old is not None else ():
+            if shard not in claimed and old is not None:
+                record, url = old.files.tables.shards[shard], old.files.tables.url(shard)
+                name = components(url)[0]
+                self.names.setdefault(name, []).append(url)
+                self.contents.setdefault((name, record["digest"].tobytes()), []).append((shard, url))
+
+    def has_namesake(self, url: str) -> bool:
+        return components(url)[0] in self.names
+
+    def may_be(self, shard: int, url: str) -> bool:
+        """Whether the shard can have moved there: its id is an end of the address, or it has left its old place."""
+        assert self.old is not None
+        tables = self.old.files.tables
+        if starts_with(components(url), components(tables.shard_id(shard))):
+            return True
+        path = local_path(tables.url(shard))
+        return path is not None and not Path(path).exists()
+
+
+def _settle(plan: Plan, elsewhere: list[KnownShard], free: _Free, list_shards: ListShards) -> None:
+    """A shard at a new address was moved if one of its name had the same members; otherwise it is new.
+
+    Contents decide, not size and time, which reproducible archives share. Where several fit, those whose paths
+    are most alike belong together, whatever the order of the sources.
+    """
+    listings = list(list_shards([one.url for one in elsewhere]))
+    pairs = [
+        (shared(components(one.url), components(old_url)), position, shard)
+        for position, (one, listing) in enumerate(zip(elsewhere, listings, strict=True))
+        for shard, old_url in free.contents.get((components(one.url)[0], listing.digest), ())
+        if free.may_be(shard, one.url)
+    ]
+    found: dict[int, int] = {}
+    for _, position, shard in sorted(pairs, key=lambda pair: (-pair[0], pair[1], pair[2])):
+        if position not in found and shard not in found.values():
+            found[position] = shard
+    for position, (one, listing) in enumerate(zip(elsewhere, listings, strict=True)):
+        if position in found:
+            plan.known.append(replace(one, shard=found[position]))
             plan.notes.extend(listing.notes)
             continue
         plan.new.append(one.url)
         plan.notes.append(
-            f"shard {one.url} has the name of {old.files.tables.url(one.shard)} but other content: it gets rows of "
-            "its own. If it is the same shard, moved and changed, build the index at the old place first"
+            f"shard {one.url} has the name of {free.names[components(one.url)[0]][0]} but other content, or that "
+            "one is still in its place: it gets rows of its own. If it is the same shard, moved and changed, build "
+            "the index at the old place first"
         )

@@ -79,7 +79,8 @@ def csv_digests(path: str, columns: CsvColumns, prefixes: Sequence[int] = ()) ->
     import pandas  # noqa: PLC0415 (slow to import; shards do without)
 
     try:
-        table = pandas.read_csv(path, sep=columns.separator)
+        # As text: a type that pandas infers may change for all rows when one is added.
+        table = pandas.read_csv(path, sep=columns.separator, dtype=str, keep_default_na=False)
         images, captions = table[columns.image].tolist(), table[columns.caption].tolist()
     except FileNotFoundError:
         raise MissingShardError(path) from None
