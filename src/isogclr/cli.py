@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -15,8 +16,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; returns the exit code. An error of ours is one line on stderr, never a traceback."""
     options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options) or 0)
-    except IsogclrError as error:
+        code = int(options.run(options) or 0)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (IsogclrError, OSError) as error:
         print(f"isogclr: error: {error}", file=sys.stderr)
         return 1
 

@@ -52,8 +52,8 @@ def fsync_directory(path: Path) -> None:
 def make_directory(path: Path) -> None:
     """Create a directory and those above it, as far as they are missing, and make their names durable."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
     for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
         fsync_directory(folder.parent)
 
 

@@ -224,8 +224,27 @@ def test_a_closed_store_says_so(factory, tmp_path):
     store = factory.create(tmp_path)
     store.close()
     store.close()
-    with pytest.raises(StoreError, match="closed"):
-        store.read([1])
+    for call in (
+        lambda: store.read([1]),
+        lambda: store.write([1], store.schema.zeros(1), 1),
+        lambda: store.prefetch([1]),
+        store.drain,
+        lambda: store.commit(tmp_path / "snapshot"),
+        store.changed_blocks,
+        lambda: store.grow(200, "index-b"),
+    ):
+        with pytest.raises(StoreError, match="closed"):
+            call()
+    assert not (tmp_path / "snapshot").exists()
+
+
+@pytest.mark.parametrize("step", [1.7, None, "2", True, -1, 1 << 64])
+def test_steps_are_whole_numbers(factory, tmp_path, step):
+    with (
+        factory.create(tmp_path) as store,
+        pytest.raises(InputError, match=r"step: found .* expected a whole number"),
+    ):
+        store.write([1], store.schema.zeros(1), step)
 
 
 def test_more_rows_than_a_sort_key_holds_are_refused(factory, tmp_path):

@@ -22,7 +22,10 @@ from isogclr.state.snapshot import SnapshotInfo, write_snapshot
 
 RowsAt = Callable[[str], int]  # `ShardIndex.rows_at`
 Store = TypeVar("Store", bound="RowStore")
-_MAX_UPDATES = 1 << 27  # in one step; a row (layout.MAX_ROWS) and a position share one word when they are sorted
+_MAX_STEP = 1 << 62
+_MAX_UPDATES = (
+    1 << 27
+) - 1  # in one step; a row (layout.MAX_ROWS) and a position share one word when they are sorted
 
 
 class RowStore(ABC):
@@ -85,6 +88,7 @@ class RowStore(ABC):
 
     def commit(self, path: Path) -> SnapshotInfo:
         """Drain, then write a durable snapshot to a path that does not exist yet."""
+        self._check_open()
         self.drain()
         header = replace(self._header, step=self.newest_step)
         info = write_snapshot(path, header, self._bytes, self._checksums, self._clone_source())
@@ -93,6 +97,7 @@ class RowStore(ABC):
 
     def changed_blocks(self) -> tuple[npt.NDArray[np.int64], Checksums]:
         """Drain; the blocks written since the last commit, with their checksums: equal on all nodes."""
+        self._check_open()
         self.drain()
         size = self._header.block_bytes
         for first, last in self._checksums.stale_chunks():
@@ -120,9 +125,12 @@ class RowStore(ABC):
     ) -> None:
         self.close()
 
-    def _checked_rows(self, rows: npt.ArrayLike) -> Rows:
+    def _check_open(self) -> None:
         if self._is_closed:
             raise StoreError("found a closed store, expected an open one; restore it from a generation")
+
+    def _checked_rows(self, rows: npt.ArrayLike) -> Rows:
+        self._check_open()
         array = np.asarray(rows)
         if array.ndim != 1 or (array.dtype.kind not in "iu" and len(array)):
             raise InputError(
@@ -150,6 +158,8 @@ class RowStore(ABC):
         return np.ascontiguousarray(values)
 
     def _checked_step(self, step: int) -> int:
+        if not isinstance(step, int | np.integer) or isinstance(step, bool) or not 0 <= step < _MAX_STEP:
+            raise InputError(f"step: found {step!r}; expected a whole number from 0 to {_MAX_STEP - 1}")
         if step <= self._newest:
             raise InputError(
                 f"step: found {step} after step {self._newest}; expected steps that increase; write a step once, "
@@ -158,6 +168,7 @@ class RowStore(ABC):
         return int(step)
 
     def _checked_growth(self, rows: int) -> None:
+        self._check_open()
         if rows < self.rows:
             raise InputError(
                 f"rows: found {rows}, expected at least the {self.rows} that the store has: an index never loses "

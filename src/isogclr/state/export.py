@@ -103,7 +103,7 @@ def _write_csv(target: Path, snapshot: Snapshot, index: SampleNames | None) -> i
         for table in _tables(snapshot, index):
             count += len(table["row"])
             # numpy's text of a float32 is the shortest that reads back as the same number
-            columns = [np.asarray(column).astype(np.str_).tolist() for column in table.values()]
+            columns = [c.astype(np.str_).tolist() if isinstance(c, np.ndarray) else c for c in table.values()]
             yield _csv_lines(zip(*columns, strict=True))
 
     replace_file(target, chunks())

@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isogclr.durable import fsync_directory, fsync_file, publish_directory, temporary_name, write_file
+from isogclr.durable import (
+    fsync_directory,
+    fsync_file,
+    make_directory,
+    publish_directory,
+    temporary_name,
+    write_file,
+)
 from isogclr.errors import DamagedFileError, ForeignFileError, InputError, NewerVersionError
 from isogclr.state.faults import storage_errors
 from isogclr.state.layout import SNAPSHOT_MAGIC
@@ -69,7 +76,8 @@ def write_generation(
     partial = temporary_name(final)
     with storage_errors(final, "commit a generation"):
         try:
-            partial.mkdir(parents=True)
+            make_directory(root)
+            partial.mkdir()
             yield partial
             _seal(partial, number, step, keep, info or {})
             publish_directory(partial, final)
@@ -92,15 +100,26 @@ def _seal(folder: Path, number: int, step: int, keep: bool, info: Mapping[str, A
 def load_generation(path: Path) -> Generation:
     """A generation whose manifest is whole and whose files have the right length; contents are not read."""
     manifest = load_manifest(path)
+    named = _NAME.fullmatch(path.name)
+    if named is not None and int(named[1]) != manifest.generation:
+        raise ForeignFileError(
+            f"{path}: found the manifest of generation {manifest.generation}, expected that of {int(named[1])}: "
+            "the folder is a copy under another name; give it back its name, or remove it"
+        )
     for name, entry in manifest.files.items():
         check_length(path / name, entry)
     return Generation(path, manifest)
 
 
+def generation_folders(root: Path) -> list[Path]:
+    """The folders with the name of a generation, newest first, whole or not."""
+    return [path for _, path in sorted(_numbered(root), reverse=True)]
+
+
 def generations(root: Path) -> list[Generation]:
     """All generations that can be loaded, newest first. One that is damaged is left out, with a warning."""
     found = []
-    for _, path in sorted(_numbered(root), reverse=True):
+    for path in generation_folders(root):
         try:
             found.append(load_generation(path))
         except (DamagedFileError, ForeignFileError) as error:
@@ -114,7 +133,7 @@ def latest(root: Path) -> Generation | None:
     If there are generations and none can be used, that is an error: a run must not start over by itself.
     """
     problems = []
-    for _, path in sorted(_numbered(root), reverse=True):
+    for path in generation_folders(root):
         try:
             return load_generation(path)
         except NewerVersionError:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from isogclr.state.generations import Generation, find_snapshot, latest, load_generation
+from isogclr.state.generations import Generation, find_snapshot, generation_folders, latest, load_generation
 from isogclr.state.manifest import MANIFEST
 from isogclr.state.snapshot import Snapshot
 
@@ -61,14 +61,19 @@ def _statistics(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
 
 def verify(path: Path) -> str:
     """Read every byte that belongs to the path; raises at the first that is wrong, else says what was read."""
-    generation = _generation(path)
-    if generation is not None:
-        generation.verify()
-        return f"{generation.path}: generation {generation.number}, {len(generation.manifest.files)} files: whole"
+    if (path / MANIFEST).is_file():
+        return _verify_generation(load_generation(path))
+    if path.is_dir() and latest(path) is not None:
+        return "\n".join(_verify_generation(load_generation(folder)) for folder in generation_folders(path))
     found = find_snapshot(path)
     with Snapshot(found) as snapshot:
         snapshot.verify()
         return f"{found}: {snapshot.header.blocks:,} blocks of {snapshot.header.rows:,} rows: whole"
+
+
+def _verify_generation(generation: Generation) -> str:
+    generation.verify()
+    return f"{generation.path}: generation {generation.number}, {len(generation.manifest.files)} files: whole"
 
 
 def _generation(path: Path) -> Generation | None:

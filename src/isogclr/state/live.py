@@ -96,10 +96,10 @@ class LiveFile:
 
     def grow(self, header: Header) -> None:
         """More rows at the end. Ranks that have attached keep seeing the old ones."""
-        self._unmap()
         with storage_errors(self.path, "grow the live file"):
-            os.ftruncate(self.descriptor, header.live_bytes)
+            os.ftruncate(self.descriptor, header.live_bytes)  # if this fails, the old mapping is as it was
             pwrite_all(self.descriptor, encode_header(LIVE_MAGIC, header), 0)
+        self._unmap()
         self.header = header
         self._map()
 

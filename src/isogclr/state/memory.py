@@ -62,6 +62,7 @@ class MemoryStore(RowStore):
 
     def drain(self) -> None:
         """Nothing ever waits here."""
+        self._check_open()
 
     def grow(self, rows: int, index_fingerprint: str) -> None:
         self._checked_growth(rows)

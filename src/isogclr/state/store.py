@@ -139,6 +139,7 @@ class StateStore(RowStore):
     @property
     def applied_step(self) -> int | None:
         """The last step whose rows are in the file."""
+        self._check_open()
         applied = self._live.published.applied()
         return applied if applied >= 0 else None
 
@@ -198,8 +199,9 @@ class StateStore(RowStore):
         self._checked_growth(rows)
         self.drain()
         self._stop_threads()
-        self._header = replace(self._header, rows=rows, index_fingerprint=index_fingerprint)
-        self._live.grow(self._header)
+        grown = replace(self._header, rows=rows, index_fingerprint=index_fingerprint)
+        self._live.grow(grown)
+        self._header = grown
         self._checksums.grow(self._header.blocks)
 
     def close(self) -> None:
@@ -207,10 +209,12 @@ class StateStore(RowStore):
         if self._is_closed:
             return
         self._is_closed = True
-        self._stop_threads()
-        self._live.close()
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            self._stop_threads()
+            self._live.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
 
     def _bytes(self, offset: int, length: int) -> Buffer:
         """Through the descriptor, not the mapping: a bad sector is then an error and not the end of the process."""
@@ -233,6 +237,7 @@ class StateStore(RowStore):
 
     def _check_usable(self) -> None:
         """Refuse to go on after an error of the writer thread, and in a fork, which has neither thread nor news."""
+        self._check_open()
         if os.getpid() != self._pid:
             raise StoreError(
                 f"{self._live.path}: found a process that was forked from the one that opened the store, expected "

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
+from isogclr import durable
 from isogclr.errors import ForeignFileError, InputError
 from isogclr.state.generations import (
     STORE_SNAPSHOT,
@@ -101,3 +103,21 @@ def test_a_snapshot_is_found_from_its_file_its_generation_and_its_root(tmp_path)
         (folder / "model.pt").write_bytes(b"no store")
     with pytest.raises(ForeignFileError, match="no store snapshot"):
         find_snapshot(tmp_path)
+
+
+def test_a_copy_under_another_number_is_not_a_generation(tmp_path):
+    with write_generation(tmp_path, step=1) as folder:
+        (folder / "model.pt").write_bytes(b"model")
+    shutil.copytree(tmp_path / "generation-00000001", tmp_path / "generation-00000007")
+    with pytest.raises(ForeignFileError, match="a copy under another name"):
+        load_generation(tmp_path / "generation-00000007")
+    assert latest(tmp_path).number == 1
+
+
+def test_the_folders_above_a_generation_are_made_durable(tmp_path, monkeypatch):
+    """The name of every new folder is synced in the folder above it, before anything is put into it."""
+    synced, original = [], durable.fsync_directory
+    monkeypatch.setattr(durable, "fsync_directory", lambda path: (synced.append(path), original(path)))
+    with write_generation(tmp_path / "run" / "generations", step=1) as folder:
+        assert synced == [tmp_path, tmp_path / "run"]
+        (folder / "model.pt").write_bytes(b"model")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import subprocess
 import sys
 import tracemalloc
 import types
@@ -180,3 +181,44 @@ def test_the_memory_of_an_export_does_not_grow_with_the_store(tmp_path, monkeypa
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 1.3 * peaks[0]
+
+
+def test_verify_of_all_generations_sees_a_damaged_newest_one(root, capsys):
+    with write_generation(root, step=13) as folder:
+        (folder / "model.pt").write_bytes(b"another model")
+    assert main(["state", "verify", str(root)]) == 0
+    assert capsys.readouterr().out.count("whole") == 2
+    (root / "generation-00000002" / "model.pt").write_bytes(b"short")
+    assert main(["state", "verify", str(root)]) == 1
+    assert "generation-00000002/model.pt: found 5 bytes, expected 13" in capsys.readouterr().err
+
+
+def test_a_long_key_does_not_widen_every_other(root, tmp_path, index, monkeypatch):
+    """As text arrays of numpy, all keys would take the room of the longest, four bytes a character."""
+    long_key = "k" * 2_000_000
+    monkeypatch.setattr(
+        FakeIndex, "locate", lambda self, rows: [("s.tar", long_key if row else "a") for row in rows]
+    )
+    tracemalloc.start()
+    try:
+        export_state(latest(root).path / STORE_SNAPSHOT, tmp_path / "table.csv", FakeIndex())
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_the_system_refuses_is_one_line(root, monkeypatch, capsys):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied", "somewhere")
+
+    monkeypatch.setattr("isogclr.state.inspect.verify", refuse)
+    assert main(["state", "verify", str(root)]) == 1
+    assert capsys.readouterr().err == "isogclr: error: [Errno 13] Permission denied: 'somewhere'\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error_to_show(root):
+    command = (
+        f"{sys.executable} -c 'import sys; from isogclr.cli import main; sys.exit(main())' state info {root} | true"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stderr == ""

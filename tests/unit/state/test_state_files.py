@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from isogclr.durable import pwrite_all
-from isogclr.errors import StorageFullError
+from isogclr.errors import IsogclrError, StorageFullError
 from isogclr.state import filesystem, prefetch, sparse
 from isogclr.state.layout import BLOCK_ROWS, PAGE_BYTES
 from isogclr.state.prefetch import Prefetcher
@@ -243,3 +244,22 @@ def test_the_store_imports_neither_torch_nor_pickle():
     assert result.stdout.strip() == "False"
     for path in Path(filesystem.__file__).parent.glob("*.py"):
         assert "pickle" not in path.read_text(encoding="utf-8")
+
+
+def test_a_failed_growth_leaves_the_store_as_it_was(tmp_path, monkeypatch):
+    with FILE.create(tmp_path, rows=100) as store:
+        store.write([99], values_of(ISOGCLR, np.array([7])), 1)
+        store.drain()
+
+        def full(descriptor, length):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "ftruncate", full)
+            with pytest.raises(IsogclrError):
+                store.grow(10_000, "index-b")
+        assert (store.rows, store.index_fingerprint) == (100, FINGERPRINT)
+        assert numbers_in(store.read([99])).tolist() == [7]
+        store.grow(10_000, "index-b")
+        assert numbers_in(store.read([99, 9_999])).tolist() == [7, 0]
+    FILE.create(tmp_path).close()  # the lock was given back
