@@ -191,7 +191,7 @@ def _run_index_verify(options: argparse.Namespace) -> None:
     if options.shards is not None or options.all_shards:
         urls = None if options.shards is None else expand_sources(options.shards)
         index.verify_shards(urls, workers=options.workers, progress=True)
-        print("the shards are those that it was built from")
+        print("the shards are those that it was built from (a table: by its size)")
 
 
 def _run_index_lookup(options: argparse.Namespace) -> None:
@@ -209,4 +209,6 @@ def _run_index_lookup(options: argparse.Namespace) -> None:
 
 
 def _printable(key: str) -> str:
-    return key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    """One line a key, whatever bytes it has."""
+    text = key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")

@@ -27,6 +27,7 @@ from isogclr.shard_index import listing
 from isogclr.shard_index.build import BuildSummary, build_index
 from isogclr.shard_index.index import Location, ShardIndex
 from isogclr.shard_index.pool import default_workers
+from isogclr.shard_index.rows import PositionRows
 from shard_writing import write_pairs
 
 
@@ -496,3 +497,19 @@ def test_a_table_in_place_of_shards_is_another_data_set(data: Path) -> None:
     table.write_text("filepath\ttitle\na.jpg\ttext\n")
     with pytest.raises(ForeignIndexError, match="another data set"):
         build_index(str(table), data.parent / "index")
+
+
+@pytest.mark.parametrize("key", ["abc", "\u0663", None, 2.0, -1, 7])
+def test_positions_of_a_table_that_are_none(tmp_path: Path, key: object) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("filepath\ttitle\n" + "a.jpg\tone\n" * 7)
+    rows = build_and_load(str(table), tmp_path / "index")
+    for call in (lambda: rows.row(key), lambda: rows.rows([key])):
+        with pytest.raises(UnknownKeyError):
+            call()
+    assert rows.rows(["0", "6", 3]).tolist() == [0, 6, 3]
+
+
+def build_and_load(url: str, path: Path) -> PositionRows:
+    build_index(url, path)
+    return ShardIndex.load(path).shard(url)

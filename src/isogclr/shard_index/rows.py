@@ -62,7 +62,8 @@ class PositionRows(ShardRows):
         return len(self._all)
 
     def __contains__(self, key: str | bytes | int) -> bool:
-        return str(_text(key)).isdecimal() and int(_text(key)) < len(self._all)
+        text = str(_text(key))
+        return text.isascii() and text.isdecimal() and int(text) < len(self._all)
 
     def __iter__(self) -> Iterator[str]:
         return map(str, range(len(self._all)))
@@ -75,9 +76,12 @@ class PositionRows(ShardRows):
     def rows(
         self, keys: Collection[str] | Collection[bytes] | Collection[int] | npt.NDArray[np.integer[Any]]
     ) -> Rows:
-        positions = np.asarray(
-            keys if isinstance(keys, np.ndarray) else [int(_text(key)) for key in keys], dtype=np.int64
-        )
+        if not isinstance(keys, np.ndarray):
+            unknown = [key for key in keys if key not in self]
+            if unknown:
+                raise self._unknown(str(_text(unknown[0])))
+            keys = np.array([int(_text(key)) for key in keys], dtype=np.int64)
+        positions = np.asarray(keys, dtype=np.int64)
         wrong = positions[(positions < 0) | (positions >= len(self._all))]
         if len(wrong):
             raise self._unknown(str(wrong[0]))

@@ -54,8 +54,10 @@ class Header:
     run: str = ""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rows <= MAX_ROWS:
-            raise InputError(f"rows: found {self.rows:,}; expected 0 to {MAX_ROWS:,}; split the data set")
+        if type(self.rows) is not int or not 0 <= self.rows <= MAX_ROWS:
+            raise InputError(
+                f"rows: found {self.rows!r}; expected an int from 0 to {MAX_ROWS:,}; a larger one: split the data set"
+            )
         if not 0 < len(self.index_fingerprint) <= 256 or not self.index_fingerprint.isascii():
             raise InputError(
                 f"index_fingerprint: found {self.index_fingerprint!r}; expected 1 to 256 ASCII characters; "
