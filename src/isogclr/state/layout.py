@@ -56,7 +56,7 @@ class Header:
     def __post_init__(self) -> None:
         if type(self.rows) is not int or not 0 <= self.rows <= MAX_ROWS:
             raise InputError(
-                f"rows: found {self.rows!r}; expected an int from 0 to {MAX_ROWS:,}; a larger one: split the data set"
+                f"rows: found {self.rows!r}; expected an int from 0 to {MAX_ROWS:,}; or else split the data set"
             )
         if not 0 < len(self.index_fingerprint) <= 256 or not self.index_fingerprint.isascii():
             raise InputError(
