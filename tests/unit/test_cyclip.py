@@ -11,7 +11,7 @@ from reference.cyclip import cyclip
 from unit.pairs import unit_pairs
 
 
-def compare(config: CyCLIPConfig, images, texts, scale: float, dtype, tolerance: float) -> None:
+def check_against_paper(config: CyCLIPConfig, images, texts, scale: float, dtype, tolerance: float) -> None:
     ours = [tensor.to(dtype, copy=True).requires_grad_() for tensor in (images, texts, torch.tensor(scale))]
     theirs = [tensor.detach().double().requires_grad_() for tensor in ours]
     value = CyCLIPLoss(config)(*ours[:2], logit_scale=ours[2]).loss
@@ -32,7 +32,7 @@ def compare(config: CyCLIPConfig, images, texts, scale: float, dtype, tolerance:
 def test_agrees_with_the_paper(weights, scale: float, batch: int, dtype, tolerance: float) -> None:
     config = CyCLIPConfig(*weights, tile_rows=3)
     tolerance = max(tolerance, 2e-7 * scale if dtype == torch.float32 else 0)
-    compare(config, *unit_pairs(batch), scale, dtype, tolerance)
+    check_against_paper(config, *unit_pairs(batch), scale, dtype, tolerance)
 
 
 def test_agreeing_pairs_have_no_inconsistency() -> None:
@@ -53,4 +53,4 @@ def test_narrow_cone_keeps_its_precision_in_fp32() -> None:
         )
         for _ in range(2)
     )
-    compare(CyCLIPConfig(), images.float(), texts.float(), 10.0, torch.float32, 1e-5)
+    check_against_paper(CyCLIPConfig(), images.float(), texts.float(), 10.0, torch.float32, 1e-5)

@@ -133,7 +133,7 @@ with kernel.exact_products("cpu"):
     assert not {{backend.fp32_precision for backend in backends}} - {{"ieee", "none"}}
 assert [backend.fp32_precision for backend in backends] == before
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ with kernel.exact_products("cpu"):
 torch.backends.fp32_precision = "ieee"
 assert torch.backends.cuda.matmul.fp32_precision == "ieee"
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_row_comparison_of_a_gpu_gives_what_the_cpu_gives(monkeypatch: pytest.MonkeyPatch) -> None:

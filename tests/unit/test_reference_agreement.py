@@ -182,7 +182,7 @@ def _errors(
     return errors
 
 
-def _run(loss: MovingAverageLoss, reference: Algorithm2, scenario, dtype, tolerance) -> None:
+def check_steps(loss: MovingAverageLoss, reference: Algorithm2, scenario, dtype, tolerance) -> None:
     torch.manual_seed(7)
     table, shared = loss.initial_state(SAMPLES, dtype=dtype), loss.initial_shared(dtype=dtype)
     for step, (images, texts, rows) in enumerate(scenario()):
@@ -207,13 +207,13 @@ class TestISogCLR:
     def test_float64(self, option: str, scenario) -> None:
         config, theirs = OPTIONS[option]
         reference = Algorithm2(**({"beta_0": 0.8, "rho": 1.0} | theirs))
-        _run(ISogCLRLoss(config), reference, scenario, torch.float64, lambda tau: 1e-10)
+        check_steps(ISogCLRLoss(config), reference, scenario, torch.float64, lambda tau: 1e-10)
 
     def test_float32(self, option: str, scenario) -> None:
         """An fp32 similarity has an error of about 1e-7, which h/τ multiplies by 1/τ."""
         config, theirs = OPTIONS[option]
         reference = Algorithm2(**({"beta_0": 0.8, "rho": 1.0} | theirs))
-        _run(ISogCLRLoss(config), reference, scenario, torch.float32, lambda tau: max(1e-5, 5e-7 / tau))
+        check_steps(ISogCLRLoss(config), reference, scenario, torch.float32, lambda tau: max(1e-5, 5e-7 / tau))
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -222,7 +222,7 @@ def test_sogclr(scenario, dtype: torch.dtype, floor: float, slope: float) -> Non
     for temperature in (0.005, 0.07, 1.0):
         reference = Algorithm2(beta_0=0.7, tau_init=temperature, learn_tau=False)
         loss = SogCLRLoss(SogCLRConfig(gamma=0.7, temperature=temperature, tile_rows=4))
-        _run(loss, reference, scenario, dtype, lambda tau: max(floor, slope / tau))
+        check_steps(loss, reference, scenario, dtype, lambda tau: max(floor, slope / tau))
 
 
 def test_scenarios_reach_what_they_claim() -> None:
