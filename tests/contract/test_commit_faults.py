@@ -173,6 +173,7 @@ def test_a_file_without_holes_needs_no_free_space(tmp_path):
         store.reserve_bytes = 1 << 62
         store.write([1], values_of(ISOGCLR, [1]), 1)
         store.drain()
+        assert store.applied_step == 1
 
 
 @pytest.fixture
