@@ -306,7 +306,8 @@ def test_a_worker_that_outlives_its_trainer_does_not_keep_the_lock(tmp_path):
     os.waitpid(trainer, 0)
     try:
         os.kill(worker, 0)  # it lives
-        StateStore.create(tmp_path / "live", ISOGCLR, 10, FINGERPRINT).close()
+        with StateStore.create(tmp_path / "live", ISOGCLR, 10, FINGERPRINT):
+            assert lock_holder(_lock_file(tmp_path)).pid == os.getpid()
     finally:
         os.kill(worker, signal.SIGKILL)
 

@@ -295,6 +295,18 @@ def test_a_renamed_directory_among_namesakes_is_recognised_by_its_content(tmp_pa
     assert ShardIndex.load(tmp_path / "index").shard(f"{tmp_path}/a2/0.tar").row("k2") == 1
 
 
+@pytest.mark.parametrize("order", [("x", "y"), ("y", "x")])
+def test_twins_that_move_together_stay_apart(tmp_path: Path, order: tuple[str, str]) -> None:
+    """The same content under the same name in two sources: the likeness of the paths tells which is which."""
+    for name in ("x", "y"):
+        write_pairs(tmp_path / "old" / name / "0.tar", ["k"])
+    build_index(f"{tmp_path}/old/x/0.tar::{tmp_path}/old/y/0.tar", tmp_path / "index", workers=1)
+    shutil.move(tmp_path / "old", tmp_path / "new")
+    build_index("::".join(f"{tmp_path}/new/{name}/0.tar" for name in order), tmp_path / "index", workers=1)
+    index = ShardIndex.load(tmp_path / "index")
+    assert [index.shard(f"{tmp_path}/new/{name}/0.tar").row("k") for name in ("x", "y")] == [0, 1]
+
+
 def test_the_same_size_and_time_is_not_the_same_shard(tmp_path: Path) -> None:
     """As in reproducible archives, all of one time: only contents tell a move from another data set."""
     for name, keys in (("x/0.tar", ["k1", "k2"]), ("y/0.tar", ["m1", "m2"])):

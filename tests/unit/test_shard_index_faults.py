@@ -154,7 +154,9 @@ def test_short_writes_are_continued(grown: Path, monkeypatch: pytest.MonkeyPatch
     original = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: original(descriptor, bytes(data)[:7]))
     grow(grown)
-    ShardIndex.load(grown / "index").verify()
+    index = ShardIndex.load(grown / "index")
+    index.verify()
+    assert index.number_of_rows == 4
 
 
 def test_the_first_build_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

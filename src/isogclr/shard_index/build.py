@@ -179,7 +179,7 @@ def _read_planned(writer: IndexWriter, plan: Plan, listing: ListShards) -> Itera
 def _plan_csv(writer: IndexWriter, url: str, columns: CsvColumns) -> tuple[Plan, Iterator[bytes]]:
     """A table is a shard whose keys are positions. It may grow at its end; nothing else keeps positions."""
     old = writer.old
-    known = find_known(url, old, ()) if old else None
+    known = find_known(url, old) if old else None
     before = len(old.shard_rows(known)) if old and known is not None else 0
     rows, digest, (prefix,) = csv_digests(url, columns, [before])
     stat = shard_stat(url)

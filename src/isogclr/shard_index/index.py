@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,10 +96,9 @@ class ShardIndex:
             )
         return history[fingerprint]
 
-    def find(self, url: str, without: Collection[int] = ()) -> int:
-        """The number of the shard that an address means; `without` are shards that it can not mean."""
-        candidates = [one for one in self._namesakes(url) if one.shard not in without]
-        chosen = choose(url, candidates)
+    def find(self, url: str) -> int:
+        """The number of the shard that an address means."""
+        chosen = choose(url, list(self._namesakes(url)))
         if chosen is None:
             raise UnknownShardError(
                 f"shard {url} is not in the index at {self.files.path}, which holds {self.number_of_shards:,} "

@@ -68,10 +68,10 @@ def _exact(urls: Sequence[str], old: ShardIndex | None) -> dict[str, int]:
     return {url: places[components(url)] for url in urls if components(url) in places}
 
 
-def find_known(url: str, old: ShardIndex, claimed: Collection[int]) -> int | None:
-    """A shard with this name that is not taken, or None."""
+def find_known(url: str, old: ShardIndex) -> int | None:
+    """The shard that this address means, or None."""
     try:
-        return old.find(url, without=claimed)
+        return old.find(url)
     except UnknownShardError:
         return None  # none, or two that could be meant: take it for a new one
 
@@ -123,21 +123,26 @@ def _settle(plan: Plan, elsewhere: list[KnownShard], free: _Free, list_shards: L
     Contents decide, not size and time, which reproducible archives share. Where several fit, those whose paths
     are most alike belong together, whatever the order of the sources.
     """
-    listings = list(list_shards([one.url for one in elsewhere]))
+    listings = list_shards([one.url for one in elsewhere])
+    contents = [
+        (listing.digest, listing.notes) for listing in listings
+    ]  # not the keys: it may be the whole data set
     pairs = [
         (shared(components(one.url), components(old_url)), position, shard)
-        for position, (one, listing) in enumerate(zip(elsewhere, listings, strict=True))
-        for shard, old_url in free.contents.get((components(one.url)[0], listing.digest), ())
+        for position, (one, (digest, _)) in enumerate(zip(elsewhere, contents, strict=True))
+        for shard, old_url in free.contents.get((components(one.url)[0], digest), ())
         if free.may_be(shard, one.url)
     ]
     found: dict[int, int] = {}
+    taken: set[int] = set()
     for _, position, shard in sorted(pairs, key=lambda pair: (-pair[0], pair[1], pair[2])):
-        if position not in found and shard not in found.values():
+        if position not in found and shard not in taken:
             found[position] = shard
-    for position, (one, listing) in enumerate(zip(elsewhere, listings, strict=True)):
+            taken.add(shard)
+    for position, (one, (_, notes)) in enumerate(zip(elsewhere, contents, strict=True)):
         if position in found:
             plan.known.append(replace(one, shard=found[position]))
-            plan.notes.extend(listing.notes)
+            plan.notes.extend(notes)
             continue
         plan.new.append(one.url)
         plan.notes.append(
