@@ -162,3 +162,28 @@ class IndexBusyError(ShardIndexError):
 
 class IndexWriteError(ShardIndexError):
     """The disk refused a new index; the old one is untouched."""
+
+
+class DataError(IsogclrError):
+    """Base of everything that can be wrong with training data, beyond its index. Takes one message, so that a data
+    worker can send it."""
+
+
+class NoUsableSampleError(DataError):
+    """Shards or a table that hold nothing a model could be trained on."""
+
+
+class TooFewShardsError(DataError):
+    """Fewer shards than data workers: some worker would have nothing to read."""
+
+
+class TooFewSamplesError(DataError):
+    """Fewer samples than one batch, one step or the number that was asked for."""
+
+
+class DataResumeError(DataError):
+    """A place in the data that this set-up can not go back to."""
+
+
+class DataWorkerError(DataError):
+    """A data worker process that ended by itself or was killed."""
