@@ -187,3 +187,7 @@ class DataResumeError(DataError):
 
 class DataWorkerError(DataError):
     """A data worker process that ended by itself or was killed."""
+
+
+class TrainingError(IsogclrError):
+    """A run that can not start, go on or resume."""
