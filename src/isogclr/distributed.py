@@ -127,7 +127,9 @@ class Messages:
         padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
         padded[: len(data)] = data
         rows = self.ranks.gather(padded).view(self.ranks.size, -1)
-        return [json.loads(bytes(row[:length].tolist())) for row, length in zip(rows, lengths.tolist(), strict=True)]
+        return [
+            json.loads(bytes(row[:length].tolist())) for row, length in zip(rows, lengths.tolist(), strict=True)
+        ]
 
     def from_first(self, value: Any) -> Any:
         """What rank 0 has given; the others' values do not matter."""
@@ -139,7 +141,7 @@ class Messages:
 
 
 class FailureBoard:
-    """Where the first rank that fails says why, for all ranks to read: the rendezvous store of the default group."""
+    """Where the first rank that fails says why, for all to read: the rendezvous store of the default group."""
 
     def __init__(self) -> None:
         self._store = dist.distributed_c10d._get_default_store() if _is_distributed() else None

@@ -1,11 +1,11 @@
 """Commits: model, optimizer, random generators, data positions and the store appear together, or not at all.
 
-    RUN/checkpoints/generations/generation-00000012/
-        checkpoint.pt     open_clip's keys plus `isogclr`; loads with weights_only
-        training.json     where the run is: step, epoch, and for every rank its generators and its data position
-        state.snapshot    the store
-        manifest.json     of all of them, with checksums
-    RUN/checkpoints/epoch_3.pt     the checkpoint.pt of the generation at the end of epoch 3, where open_clip puts it
+RUN/checkpoints/generations/generation-00000012/
+    checkpoint.pt     open_clip's keys plus `isogclr`; loads with weights_only
+    training.json     where the run is: step, epoch, and for every rank its generators and its data position
+    state.snapshot    the store
+    manifest.json     of all of them, with checksums
+RUN/checkpoints/epoch_3.pt     the checkpoint.pt of the generation at the end of epoch 3, where open_clip puts it
 """
 
 from __future__ import annotations
@@ -131,16 +131,17 @@ class Checkpoints:
         identity = secrets.token_hex(8)
         epoch = progress.epoch if completed_epoch is None else completed_epoch
         info = {"commit": identity, "epoch": epoch, "is_end_of_epoch": completed_epoch is not None}
+        ended = completed_epoch is not None
+        ranks = [
+            {"generators": one["generators"], "position": None if ended else one["position"]} for one in everyone
+        ]
         training = {
             "format": FORMAT,
             "step": progress.step,
             "epoch": epoch,
-            "done": 0.0 if completed_epoch is not None else progress.done,
-            "ranks": [{"generators": one["generators"], "position": one["position"]} for one in everyone],
+            "done": 0.0 if ended else progress.done,
+            "ranks": ranks,
         }
-        if completed_epoch is not None:
-            for one in training["ranks"]:
-                one["position"] = None
         with write_generation(self._root, step=progress.step, keep=keep, info=info) as folder:
             content = self._checkpoint(progress, model, optimization, epoch, identity)
             torch.save(content, folder / CHECKPOINT)

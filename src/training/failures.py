@@ -14,8 +14,8 @@ from isogclr.errors import IsogclrError
 
 FAILED_EXIT_CODE = 1
 POLL_SECONDS = 1.0
-# A rank whose neighbour has failed gets an error from its next collective at once (gloo) or never (NCCL). After this
-# long it ends without one.
+# A rank whose neighbour has failed gets an error from its next collective at once (gloo) or never (NCCL). After
+# this long it ends without one.
 GRACE_SECONDS = 15.0
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from isogclr.distributed import Ranks
 from isogclr.losses import ContrastiveLoss, SampleState
 from training.data import EpochBatches, TrainData
-from training.metrics import Average, MetricLog, public_name
+from training.metrics import Average, MetricLog, learned_summary, public_name
 from training.model import Model
 from training.optimization import Optimization
 from training.positions import Batch, Position
@@ -132,9 +132,7 @@ class Loop:
             progress.shared = result.output.shared
         self._count_kept_rows(result)
         state = new_state(result.output, result.before)
-        parts.table.send(
-            rows, state, step=progress.step, epoch=progress.epoch, taken=taken, stop=bool(parts.stop)
-        )
+        parts.table.send(rows, state, step=progress.step, epoch=progress.epoch, taken=taken, stop=bool(parts.stop))
         progress.step += 1
         for batch in batches:
             assert progress.position is not None
@@ -204,14 +202,12 @@ class Loop:
         fraction = progress.done / data.steps_per_epoch
         digits = math.ceil(math.log10(data.samples_per_epoch + 1))
         seen = round(fraction * data.samples_per_epoch)
-        learned = " ".join(
-            f"{name}: {value:#.4g}" for name, value in statistics.items() if name not in ("loss", "contrastive_loss")
-        )
         logging.info(
             f"Train Epoch: {progress.epoch} [{seen:>{digits}}/{data.samples_per_epoch} ({100 * fraction:.0f}%)] "
             f"Data (t): {clock.data.mean:.3f} Batch (t): {clock.batch.mean:.3f}, "
             f"{line['samples_per_second']:#g}/s, {line['samples_per_second_per_gpu']:#g}/s/gpu "
-            f"LR: {line['lr']:5f} Logit Scale: {line['scale']:.3f} Loss: {line['loss']:#.5g} {learned}".rstrip()
+            f"LR: {line['lr']:5f} Logit Scale: {line['scale']:.3f} Loss: {line['loss']:#.5g}"
+            + learned_summary(statistics)
         )
 
 

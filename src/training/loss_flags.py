@@ -1,4 +1,4 @@
-"""Flags of the losses: one `--NAME-OPTION` for every field of a loss's configuration, documented by its docstring."""
+"""Flags of the losses: a `--NAME-OPTION` for every field of a loss's configuration, documented by its docstring."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`python -m training.main`: open_clip's training program with sample identity and per-sample state.
 
-Exit codes: 0 finished; 1 failed; 2 wrong command line; 75 stopped on SIGTERM or SIGUSR1 after a commit, and the same
+Exit codes: 0 finished; 1 failed; 2 wrong command line; 75 stopped on SIGTERM or SIGUSR1 after a commit: the same
 command with `--resume latest` goes on.
 """
 

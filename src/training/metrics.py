@@ -37,6 +37,21 @@ def public_name(statistic: str) -> str:
     return _NAMES.get(statistic, statistic)
 
 
+def learned_summary(statistics: Mapping[str, float]) -> str:
+    """What the loss has learned about its samples, for one line of the log; all of it is in metrics.jsonl."""
+    parts = [f"Objective: {statistics['objective']:#.5g}"] if "objective" in statistics else []
+    for direction in _DIRECTIONS:
+        value = {name: statistics.get(f"{direction}.temperature.{name}") for name in ("mean", "q05", "q50", "q95")}
+        if None not in value.values():
+            quantiles = " ".join(f"{value[name]:.3g}" for name in ("q05", "q50", "q95"))
+            bounds = (statistics[f"{direction}.temperature.at_{end}"] for end in ("minimum", "maximum"))
+            at_bounds = "/".join(f"{100 * share:.0f}" for share in bounds)
+            parts.append(f"τ {direction}: {value['mean']:.4g} ({quantiles}; {at_bounds}% at bounds)")
+    if statistics.get("kept_rows"):
+        parts.append(f"Not finite: {statistics['kept_rows']:.0f} rows kept")
+    return "".join(f" {part}" for part in parts)
+
+
 class Average:
     """The last value and the mean of all since the last reset."""
 
@@ -119,7 +134,7 @@ class MetricLog:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (optional, slow to import)
         except ImportError:
             raise ConfigError(["--report-to tensorboard needs the package tensorboard: install it"]) from None
-        return SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+        return SummaryWriter(str(folder / "tensorboard"))
 
     @staticmethod
     def _start_wandb(settings: RunSettings, name: str, config: Mapping[str, Any]) -> Any:
@@ -142,4 +157,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-

@@ -110,7 +110,7 @@ def _model_config(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _with_bnb_linear(model: nn.Module, kind: str, device: torch.device) -> nn.Module:
-    import bitsandbytes  # type: ignore[import-not-found] # noqa: PLC0415 (optional)
+    import bitsandbytes  # noqa: PLC0415 (optional)
     from open_clip.utils import replace_linear  # noqa: PLC0415
 
     replace_linear(model, getattr(bitsandbytes.nn.triton_based_modules, kind))
@@ -134,14 +134,12 @@ def _adjust(model: Any, settings: ModelSettings, place: Place) -> None:
 
 def _distributed(model: nn.Module, settings: ModelSettings, place: Place) -> nn.Module:
     if settings.trace_batch is not None:
-        return cast(
-            nn.Module, open_clip.trace_model(model, batch_size=settings.trace_batch, device=place.device)
-        )
+        return cast(nn.Module, open_clip.trace_model(model, batch_size=settings.trace_batch, device=place.device))
     if place.world_size == 1:
         return model
     if settings.use_bn_sync:
-        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    on_device = {} if place.device.type == "cpu" else {"device_ids": [place.device]}
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    on_device: dict[str, Any] = {} if place.device.type == "cpu" else {"device_ids": [place.device]}
     return DistributedDataParallel(model, static_graph=settings.ddp_static_graph, **on_device)
 
 
@@ -150,7 +148,4 @@ def _compiled(model: nn.Module, settings: ModelSettings, place: Place) -> nn.Mod
     if settings.grad_checkpointing and place.world_size > 1:
         # DDP's graph splitting and checkpointing do not go together (open_clip does the same).
         torch._dynamo.config.optimize_ddp = False
-    for name in logging.root.manager.loggerDict:
-        if name.startswith(("torch._dynamo", "torch._inductor", "torch._functorch", "torch.fx")):
-            logging.getLogger(name).setLevel(logging.WARNING)
     return cast(nn.Module, torch.compile(model))

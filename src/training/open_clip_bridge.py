@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import math
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,9 +56,14 @@ def is_accelerated(args: Namespace) -> bool:
     return kind != "cpu" and bool(_distributed.is_device_available(kind)[0])
 
 
-def tarfile_to_samples(urls: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """open_clip's reader of tar shards: samples with `__url__` and `__key__`."""
-    return cast(Iterator[dict[str, Any]], _data.tarfile_to_samples_nothrow(urls))
+def tarfile_to_samples(
+    urls: Iterable[Mapping[str, Any]], handler: Callable[[Exception], bool]
+) -> Iterator[dict[str, Any]]:
+    """open_clip's reader of tar shards: samples with `__url__` and `__key__`.
+
+    The handler is told what can not be read, and says whether to go on.
+    """
+    return cast(Iterator[dict[str, Any]], _data.tarfile_to_samples_nothrow(urls, handler=handler))
 
 
 def expand_urls(urls: str, weights: str | None = None) -> tuple[list[str], list[float] | None]:
@@ -66,8 +72,11 @@ def expand_urls(urls: str, weights: str | None = None) -> tuple[list[str], list[
 
 
 def setup_logging(path: Path | None, level: int) -> None:
-    """open_clip's log format, to the terminal and to a file."""
+    """open_clip's log format, to the terminal and a file. It sets all loggers to the level; torch's say too much."""
     _logger.setup_logging(None if path is None else str(path), level)
+    for name in logging.root.manager.loggerDict:
+        if name.startswith("torch."):
+            logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def autocast(precision: str, device: torch.device) -> Callable[[], AbstractContextManager[Any]]:
@@ -97,9 +106,7 @@ def learning_rate(
     assert cooldown is not None
     return cast(
         Schedule,
-        _scheduler.const_lr_cooldown(
-            optimizer, base, warmup, steps, cooldown.steps, cooldown.power, cooldown.end
-        ),
+        _scheduler.const_lr_cooldown(optimizer, base, warmup, steps, cooldown.steps, cooldown.power, cooldown.end),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.optim import AdamW, Optimizer
 
 from training.open_clip_bridge import Cooldown, Schedule, learning_rate
@@ -23,13 +24,11 @@ class Optimization:
         device: of the parameters.
     """
 
-    def __init__(
-        self, model: nn.Module, settings: OptimizerSettings, precision: str, device: torch.device
-    ) -> None:
+    def __init__(self, model: nn.Module, settings: OptimizerSettings, precision: str, device: torch.device) -> None:
         self._model = model
         self._settings = settings
         self.optimizer = create_optimizer(model, settings)
-        self.scaler = torch.amp.GradScaler(device=device.type) if precision == "amp" else None
+        self.scaler = GradScaler(device=device.type) if precision == "amp" else None
         self._schedule: Schedule | None = None
         self._taken = False
         self.optimizer.register_step_post_hook(self._remember)
@@ -55,7 +54,8 @@ class Optimization:
         self.optimizer.zero_grad()
 
     def backward(self, loss: Tensor) -> None:
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        scaled = loss if self.scaler is None else self.scaler.scale(loss)
+        scaled.backward()  # type: ignore[no-untyped-call]
 
     def step(self) -> bool:
         """Clip, step. False if the scaler found gradients that are not finite and left the step out.

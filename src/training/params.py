@@ -18,7 +18,7 @@ from typing import Any
 from isogclr.errors import ConfigError
 from isogclr.losses import LOSSES
 from training import open_clip_bridge as bridge
-from training.data import DataConfig
+from training.data_config import DataConfig
 from training.loss_flags import GAMMA_DECAY, LOSS_CONFIGS, loss_flags
 from training.settings import LossSettings, ModelSettings, OptimizerSettings, RunSettings, Settings
 
@@ -61,14 +61,18 @@ def parse(argv: Sequence[str]) -> tuple[Settings, Namespace]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m training.main",
-        description="Train CLIP as open_clip_train.main does, with a loss of your choice and state for every sample.",
+        description="Train CLIP as open_clip_train.main does, with a loss of your choice and state for samples.",
         allow_abbrev=False,
         add_help=False,
     )
     parser.add_argument("-h", "--help", action="store_true", help="show this help and exit")
     run = parser.add_argument_group("loss, sample identity and state")
-    run.add_argument("--loss", choices=list(LOSSES), help="the loss (default: clip; siglip is open_clip's --siglip)")
-    run.add_argument("--index", type=Path, metavar="PATH", help="shard index; built on first use (default: in the run)")
+    run.add_argument(
+        "--loss", choices=list(LOSSES), help="the loss (default: clip; siglip is open_clip's --siglip)"
+    )
+    run.add_argument(
+        "--index", type=Path, metavar="PATH", help="shard index; built on first use (default: in the run)"
+    )
     run.add_argument(
         "--isogclr-state-dir",
         type=Path,
@@ -76,7 +80,10 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of the live state file, on a local disk or in shared memory (default: in the run)",
     )
     run.add_argument(
-        "--save-every-n-steps", type=int, metavar="N", help="commit a generation every N steps (default: by epoch only)"
+        "--save-every-n-steps",
+        type=int,
+        metavar="N",
+        help="commit a generation every N steps (default: by epoch only)",
     )
     run.add_argument(
         "--text-model",
@@ -109,14 +116,28 @@ def _refuse_abbreviations(parser: argparse.ArgumentParser, rest: Sequence[str]) 
         word = token.split("=", 1)[0]
         meant = [flag for flag in own if word.startswith("--") and len(word) > 2 and flag.startswith(word)]
         if meant:
-            raise ConfigError([f"{word}: found an abbreviation, expected the whole flag: write {' or '.join(meant)}"])
+            raise ConfigError(
+                [f"{word}: found an abbreviation, expected the whole flag: write {' or '.join(meant)}"]
+            )
 
 
 def _refusals(ours: Namespace, theirs: Namespace) -> list[str]:
     """Flags that can not be honoured, by name and reason."""
+    return [
+        *_unsupported(theirs),
+        *_conflicting_losses(ours, theirs),
+        *_missing_parts(ours, theirs),
+        *_bad_numbers(ours, theirs),
+        *_bad_optimizer(theirs),
+    ]
+
+
+def _unsupported(theirs: Namespace) -> list[str]:
     found = []
     if theirs.horovod:
-        found.append("--horovod is not supported: the loss exchanges through torch.distributed; use torchrun or srun")
+        found.append(
+            "--horovod is not supported: the loss exchanges through torch.distributed; use torchrun or srun"
+        )
     if theirs.distill_model is not None or theirs.distill_pretrained is not None:
         found.append("--distill-model and --distill-pretrained are not supported: there is no loss for a teacher")
     if "coca" in theirs.model.lower():
@@ -124,6 +145,11 @@ def _refusals(ours: Namespace, theirs: Namespace) -> list[str]:
     for name, default in _COCA_DEFAULTS.items():
         if getattr(theirs, name) != default:
             found.append(f"{_flag(name)} is not supported: it belongs to CoCa, which is not")
+    return found
+
+
+def _conflicting_losses(ours: Namespace, theirs: Namespace) -> list[str]:
+    found = []
     if theirs.siglip and ours.loss not in (None, "siglip"):
         found.append(f"--siglip and --loss {ours.loss} name two losses: leave one out")
     is_siglip = ours.loss == "siglip" or theirs.siglip
@@ -135,6 +161,11 @@ def _refusals(ours: Namespace, theirs: Namespace) -> list[str]:
         for one in loss_flags()
         if one.loss != loss and getattr(ours, one.destination) is not None
     ]
+    return found
+
+
+def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
+    found = []
     if theirs.trace and _trains(theirs):
         found.append("--trace is for evaluation: a traced model can not be trained; leave it or --train-data out")
     if theirs.remote_sync is not None and theirs.resume == "latest":
@@ -145,12 +176,26 @@ def _refusals(ours: Namespace, theirs: Namespace) -> list[str]:
     if theirs.use_bnb_linear is not None and importlib.util.find_spec("bitsandbytes") is None:
         found.append("--use-bnb-linear needs the package bitsandbytes, which is not installed")
     if ours.text_model is not None and not ours.text_model.is_dir():
-        found.append(f"--text-model {ours.text_model} is no folder: give the one with config.json and the tokenizer")
+        found.append(
+            f"--text-model {ours.text_model} is no folder: give the one with config.json and the tokenizer"
+        )
+    if not _trains(theirs) and not any((theirs.val_data, theirs.imagenet_val, theirs.imagenet_v2)):
+        found.append("nothing to do: give --train-data, --val-data, --imagenet-val or --imagenet-v2")
+    return found
+
+
+def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
+    found = []
     for name in ("batch_size", "accum_freq", "epochs", "log_every_n_steps"):
         if getattr(theirs, name) < 1:
             found.append(f"{_flag(name)} is {getattr(theirs, name)}, but must be 1 or more")
     if ours.save_every_n_steps is not None and ours.save_every_n_steps < 1:
         found.append(f"--save-every-n-steps is {ours.save_every_n_steps}, but must be 1 or more")
+    return found
+
+
+def _bad_optimizer(theirs: Namespace) -> list[str]:
+    found = []
     if theirs.lr_scheduler not in bridge.SCHEDULERS:
         found.append(f"--lr-scheduler is {theirs.lr_scheduler}, but must be one of {', '.join(bridge.SCHEDULERS)}")
     if theirs.lr_scheduler == "const-cooldown" and theirs.epochs_cooldown is None:
@@ -160,8 +205,6 @@ def _refusals(ours: Namespace, theirs: Namespace) -> list[str]:
         found.append(f"--opt is {theirs.opt}, but must be adamw or timm/NAME")
     if is_timm and (theirs.beta1 is None) != (theirs.beta2 is None):
         found.append("--beta1 and --beta2: a timm optimizer takes both or none")
-    if not _trains(theirs) and not any((theirs.val_data, theirs.imagenet_val, theirs.imagenet_v2)):
-        found.append("nothing to do: give --train-data, --val-data, --imagenet-val or --imagenet-v2")
     return found
 
 
@@ -299,7 +342,8 @@ def _optimizer_settings(theirs: Namespace) -> OptimizerSettings:
 def _loss_settings(ours: Namespace, theirs: Namespace) -> LossSettings:
     if ours.loss == "clip":
         return LossSettings(
-            "clip", {"local_loss": theirs.local_loss, "gather_with_grad": theirs.gather_with_grad, "cache_labels": True}
+            "clip",
+            {"local_loss": theirs.local_loss, "gather_with_grad": theirs.gather_with_grad, "cache_labels": True},
         )
     if ours.loss == "siglip":
         return LossSettings("siglip", {"dist_impl": theirs.loss_dist_impl})

@@ -53,7 +53,9 @@ class Resumed:
         shared = facts.get("shared")
         state = None
         if shared is not None:
-            state = SampleState({name: value for name, value in shared.items() if name != "visits"}, shared["visits"])
+            state = SampleState(
+                {name: value for name, value in shared.items() if name != "visits"}, shared["visits"]
+            )
         if self.training is None:
             return Progress(epoch=int(self.checkpoint["epoch"]), step=int(facts.get("step", 0)), shared=state)
         where = self.training
@@ -111,7 +113,7 @@ def _named(path: Path) -> Path:
         if generation is not None:
             return generation.path
     raise ConfigError(
-        [f"--resume {path}: found neither a checkpoint file nor a generation; name epoch_N.pt, a folder of a run or latest"]
+        [f"--resume {path} is neither a checkpoint nor has it generations: name epoch_N.pt, a run or `latest`"]
     )
 
 
@@ -125,8 +127,8 @@ def _load(place: Path, is_first: bool) -> Resumed:
     if checkpoint.get("isogclr", {}).get("loss") in ("isogclr", "sogclr"):
         raise TrainingError(
             f"{place}: found a checkpoint without its generation beside it, expected one in "
-            f"{place.parent / 'generations'}: the state of the samples is there, not in the .pt file; bring it back, "
-            "or start a new run from its weights with --pretrained"
+            f"{place.parent / 'generations'}: the state of the samples is there, not in the .pt file; bring it "
+            "back, or start a new run from its weights with --pretrained"
         )
     return Resumed(place, checkpoint, None, None)
 

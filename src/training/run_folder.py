@@ -57,8 +57,8 @@ def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> 
     if logs:
         if log_file.exists() and settings.run.resume != "latest":
             raise TrainingError(
-                f"{path}: found the log of an earlier run, expected a new name; go on with it by --resume latest, or "
-                "choose another --name"
+                f"{path}: found the log of an earlier run, expected a new name; go on with it by --resume latest, "
+                "or choose another --name"
             )
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
     messages.barrier()
@@ -130,7 +130,9 @@ def copy_code(folder: RunFolder) -> None:
     assert folder.path is not None
     target = folder.path / "code"
     if target.exists():
-        raise TrainingError(f"{target}: found an earlier copy of the code, expected none; leave --copy-codebase out")
+        raise TrainingError(
+            f"{target}: found an earlier copy of the code, expected none; leave --copy-codebase out"
+        )
     for package in (isogclr, training):
         source = Path(str(package.__file__)).parent
         shutil.copytree(source, target / source.name, ignore=shutil.ignore_patterns("__pycache__", "*.tar"))

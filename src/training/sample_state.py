@@ -57,9 +57,9 @@ class StateTable:
         return to_state(self.store.read(rows.numpy()), self.store.schema, self._device)
 
     def send(self, rows: Tensor, state: SampleState, *, step: int, epoch: int, taken: bool, stop: bool) -> None:
-        """Start to give all ranks the new state of a step. If the step was left out, only the stop request counts."""
+        """Start to give all ranks the new state of a step. Of a step that was left out only `stop` counts."""
         assert self._pending is None
-        gather = self.ranks.gather_later(pack(rows, state, stop))
+        gather = self.ranks.gather_later(pack(rows, state, self.store.schema, stop))
         self._pending = _PendingUpdate(_ToHost(gather, self._device), step, epoch, taken)
 
     def settle(self) -> bool:
@@ -76,15 +76,15 @@ class StateTable:
 class _ToHost:
     """The result of a gather on its way to main memory.
 
-    On a GPU the copy starts at once, on a stream of its own, behind the step that made the state and before the next
-    forward pass: waiting for it later does not wait for that pass.
+    On a GPU the copy starts at once, on a stream of its own, behind the step that made the state and before the
+    next forward pass: waiting for it later does not wait for that pass.
     """
 
     def __init__(self, gather: PendingGather, device: torch.device) -> None:
         self._gather = gather
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._stream.wait_stream(torch.cuda.current_stream(device))
             with torch.cuda.stream(self._stream):
                 packed = gather.wait()
@@ -124,10 +124,11 @@ def new_state(output: LossOutput, before: SampleState) -> SampleState:
 
 
 @torch.no_grad()
-def pack(rows: Tensor, state: SampleState, stop: bool) -> Tensor:
+def pack(rows: Tensor, state: SampleState, schema: Schema, stop: bool) -> Tensor:
     """Int32 words on the device of the state, [b + 1, C + 3]; see the head of this file."""
     device = state.visits.device
-    floats = [value.to(torch.float32).contiguous().view(torch.int32)[:, None] for value in state.columns.values()]
+    columns = [state.columns[name].to(torch.float32) for name in schema.state_columns]  # a loss orders as it likes
+    floats = [column.contiguous().view(torch.int32)[:, None] for column in columns]
     addresses = rows.contiguous().view(torch.int32).reshape(-1, 2).to(device, non_blocking=True)
     lines = torch.cat([addresses, state.visits.to(torch.int32)[:, None], *floats], dim=1)
     last = lines.new_zeros(1, lines.shape[1])

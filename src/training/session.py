@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from isogclr.config import ISogCLRConfig
 from isogclr.distributed import Messages, Ranks
 from isogclr.losses import ContrastiveLoss
 from isogclr.shard_index import ShardIndex
@@ -234,6 +235,6 @@ def _facts(settings: Settings, model: Model, loss: ContrastiveLoss) -> dict[str,
 
 def _histograms(loss: ContrastiveLoss, store: RowStore) -> list[dict[str, Any]]:
     config = getattr(loss, "config", None)
-    if not hasattr(config, "temperature_min"):
+    if not isinstance(config, ISogCLRConfig):
         return []
     return temperature_histograms(store, config.temperature_min, config.temperature_max)

@@ -1,4 +1,4 @@
-"""What a run is asked to do, as frozen values. `params.py` makes them from the command line; nobody else reads flags."""
+"""What a run is asked to do, as frozen values. `params.py` makes them from flags, which nobody else reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from training.data import DataConfig
+from training.data_config import DataConfig
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ SYNTHETIC_FINGERPRINT = "synthetic"
 
 
 def open_index(config: DataConfig, path: Path, messages: Messages, node: Node) -> ShardIndex | None:
-    """The index of the training data on every rank. Built on first use, by one process where a file system is shared.
+    """The index of the training data on every rank, built on first use.
 
     Rank 0 builds. The first rank of another node builds only if it does not see what rank 0 has built.
     """
@@ -48,7 +48,9 @@ def _build(config: DataConfig, path: Path) -> None:
         path,
         progress=True,
         dataset_type="csv" if is_csv else "webdataset",
-        csv_columns=CsvColumns(config.csv_separator, config.csv_image_key, config.csv_caption_key) if is_csv else None,
+        csv_columns=CsvColumns(config.csv_separator, config.csv_image_key, config.csv_caption_key)
+        if is_csv
+        else None,
     )
     logging.info(f"The index has {index.number_of_rows:,} rows of {index.number_of_shards:,} shards")
 
@@ -68,8 +70,8 @@ def _check_equal(messages: Messages, fingerprint: str) -> None:
     if len(set(found)) > 1:
         ranks = ", ".join(f"rank {rank}: {one[:16]}…" for rank, one in enumerate(found))
         raise TrainingError(
-            f"ranks have different shard indexes ({ranks}), expected one: they see different shards; give all nodes the "
-            "same --train-data, or one --index on a shared file system"
+            f"ranks have different shard indexes ({ranks}), expected one: they see different shards; give all "
+            "nodes the same --train-data, or one --index on a shared file system"
         )
 
 

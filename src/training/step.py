@@ -126,7 +126,7 @@ class Stepper:
         shared: SampleState | None,
         schedule_step: float,
     ) -> LossOutput:
-        return self._loss(
+        output: LossOutput = self._loss(
             features["image_features"],
             features["text_features"],
             logit_scale=features["logit_scale"],
@@ -136,14 +136,13 @@ class Stepper:
             shared=shared,
             step=schedule_step,
         )
+        return output
 
 
 def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Features of all micro-batches as one batch, and the scalars, as leaves of a new graph."""
     scalars = {name: value for name, value in parts[0].items() if name in ("logit_scale", "logit_bias")}
-    features = {
-        name: torch.cat([part[name] for part in parts]) for name in ("image_features", "text_features")
-    }
+    features = {name: torch.cat([part[name] for part in parts]) for name in ("image_features", "text_features")}
     return {name: value.detach().requires_grad_() for name, value in {**features, **scalars}.items()}
 
 
