@@ -69,7 +69,11 @@ def tokenize(text: Any) -> Tensor:
 
 
 def open_data(
-    config: DataConfig, index: ShardIndex | None, rank: int = 0, world_size: int = 1, transform: Any = plain_transform
+    config: DataConfig,
+    index: ShardIndex | None,
+    rank: int = 0,
+    world_size: int = 1,
+    transform: Any = plain_transform,
 ) -> TrainData:
     return TrainData.open(config, index, rank, world_size, transform, tokenize)
 

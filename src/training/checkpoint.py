@@ -140,6 +140,7 @@ class Checkpoints:
             "step": progress.step,
             "epoch": epoch,
             "done": 0.0 if ended else progress.done,
+            "steps_per_epoch": progress.steps_per_epoch,
             "ranks": ranks,
         }
         with write_generation(self._root, step=progress.step, keep=keep, info=info) as folder:

@@ -33,6 +33,7 @@ class Progress:
         step: number of the next optimizer step, from 0; never goes back.
         done: how much of the epoch is over, in steps of the schedule. After a change of set-up in the middle of an
             epoch its steps are larger or smaller than 1, so that the schedule still ends with the epoch.
+        steps_per_epoch: of the schedule.
         position: of this rank in the data of the epoch; None between epochs.
         shared: state that all samples share, for losses that have some.
     """
@@ -40,6 +41,7 @@ class Progress:
     epoch: int = 0
     step: int = 0
     done: float = 0.0
+    steps_per_epoch: int = 0
     position: Position | None = None
     shared: SampleState | None = None
 
@@ -88,7 +90,7 @@ class Loop:
         """Train the epoch, or what is left of it. False if it was stopped on the way, after a commit."""
         parts, progress = self._parts, self.progress
         progress.position = batches.first_position
-        per_epoch = parts.data.steps_per_epoch
+        per_epoch = progress.steps_per_epoch
         accumulation = parts.accumulation
         steps = batches.batches // accumulation
         increment = (per_epoch - progress.done) / steps if steps else 0.0
@@ -171,7 +173,7 @@ class Loop:
         }
         self._waited_seconds = waited
         self._write_line(line, clock, statistics)
-        fraction = progress.done / parts.data.steps_per_epoch
+        fraction = progress.done / progress.steps_per_epoch
         seen = round(fraction * parts.data.samples_per_epoch)
         record = {
             "epoch": progress.epoch + fraction,
@@ -199,7 +201,7 @@ class Loop:
         if self._parts.ranks.rank != 0:
             return
         progress, data = self.progress, self._parts.data
-        fraction = progress.done / data.steps_per_epoch
+        fraction = progress.done / progress.steps_per_epoch
         digits = math.ceil(math.log10(data.samples_per_epoch + 1))
         seen = round(fraction * data.samples_per_epoch)
         logging.info(

@@ -72,7 +72,7 @@ def expand_urls(urls: str, weights: str | None = None) -> tuple[list[str], list[
 
 
 def setup_logging(path: Path | None, level: int) -> None:
-    """open_clip's log format, to the terminal and a file. It sets all loggers to the level; torch's say too much."""
+    """open_clip's log format, to terminal and file. It sets all loggers to the level; torch's say too much."""
     _logger.setup_logging(None if path is None else str(path), level)
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch."):

@@ -45,10 +45,14 @@ class Resumed:
         """Bare weights have no epoch: training starts at the beginning."""
         return "epoch" in self.checkpoint
 
-    def progress(self) -> Progress:
-        """Epoch, step and shared state; the position of a rank is in `position`."""
+    def progress(self, steps_per_epoch: int) -> Progress:
+        """Epoch, step and shared state; the position of a rank is in `position`.
+
+        Args:
+            steps_per_epoch: of the run that goes on. If it differs, as much of the epoch is done as was before.
+        """
         if not self.is_training:
-            return Progress()
+            return Progress(steps_per_epoch=steps_per_epoch)
         facts = self.checkpoint.get("isogclr", {})
         shared = facts.get("shared")
         state = None
@@ -57,9 +61,13 @@ class Resumed:
                 {name: value for name, value in shared.items() if name != "visits"}, shared["visits"]
             )
         if self.training is None:
-            return Progress(epoch=int(self.checkpoint["epoch"]), step=int(facts.get("step", 0)), shared=state)
+            epoch, step = int(self.checkpoint["epoch"]), int(facts.get("step", 0))
+            return Progress(epoch, step, steps_per_epoch=steps_per_epoch, shared=state)
         where = self.training
-        return Progress(epoch=where["epoch"], step=where["step"], done=where["done"], shared=state)
+        done = where["done"]
+        if where["steps_per_epoch"] != steps_per_epoch:
+            done *= steps_per_epoch / where["steps_per_epoch"]
+        return Progress(where["epoch"], where["step"], done, steps_per_epoch, shared=state)
 
     def position(self, rank: int) -> Position | None:
         """In the data, of the rank with this number when the commit was made; None between epochs."""

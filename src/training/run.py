@@ -108,7 +108,7 @@ def _evaluate_only(
     if resumed is not None:
         resume.load_weights(resumed, model.wrapped, None)
     if context.place.is_first:
-        epoch = 0 if resumed is None else resumed.progress().epoch
+        epoch = 0 if resumed is None else int(resumed.checkpoint.get("epoch", 0))
         config = configuration(settings, folder, context.place.world_size)
         describe(folder, context.open_clip.arguments(), config)
         metrics = MetricLog(folder.path, settings.run, True, folder.name, config)

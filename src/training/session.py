@@ -66,7 +66,7 @@ def train(
     loss = create_loss(settings.loss, context.ranks, data.steps_per_epoch, settings.run.epochs)
     optimization = Optimization(model.wrapped, settings.optimizer, settings.model.precision, place.device)
     optimization.plan(data.steps_per_epoch, settings.run.epochs)
-    progress = Progress(shared=loss.initial_shared(device=place.device))
+    progress = Progress(steps_per_epoch=data.steps_per_epoch, shared=loss.initial_shared(device=place.device))
     if resumed is not None:
         load_weights(resumed, model.wrapped, optimization)
         progress = _resumed_progress(resumed, progress, place.device)
@@ -149,7 +149,7 @@ class Training:
         progress, data, rank = self._progress, self._parts.data, self._context.place.rank
         logging.info(
             f"=> resuming checkpoint '{resumed.source}' (epoch {progress.epoch}, step {progress.step}, "
-            f"{100 * progress.done / data.steps_per_epoch:.1f}% of the epoch done)"
+            f"{100 * progress.done / progress.steps_per_epoch:.1f}% of the epoch done)"
         )
         if progress.epoch >= self._context.settings.run.epochs:
             return None
@@ -194,7 +194,7 @@ class Training:
 
 
 def _resumed_progress(resumed: Resumed, fresh: Progress, device: torch.device) -> Progress:
-    progress = resumed.progress()
+    progress = resumed.progress(fresh.steps_per_epoch)
     progress.shared = fresh.shared if progress.shared is None else progress.shared.to(device)
     return progress
 
