@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from training.positions import Batch, Part
 from training.seeds import generators_preserved
 from training.stream import Preparation, Task, WorkerStream
 from training.unseen import Unseen
+
+_DEATH = re.compile(r"DataLoader worker \(pid")
 
 
 @dataclass(frozen=True)
@@ -143,17 +146,25 @@ def _checked(batches: Iterator[Batch | IsogclrError]) -> Iterator[Batch]:
         try:
             batch = next(batches, None)
         except RuntimeError as error:
-            if "DataLoader worker (pid" not in str(error):  # but an exception that left a worker
+            death = worker_death(error)
+            if death is None:
                 raise
-            raise DataWorkerError(
-                f"a data worker process ended by itself ({error}): often memory or shared memory is full; "
-                "use fewer workers or a smaller batch, and resume from the last checkpoint"
-            ) from error
+            raise death from error
         if batch is None:
             return
         if isinstance(batch, IsogclrError):
             raise batch
         yield batch
+
+
+def worker_death(error: BaseException) -> DataWorkerError | None:
+    """What torch's signal handler says when a worker process has died. It raises wherever the program just is."""
+    if not isinstance(error, RuntimeError) or not _DEATH.match(str(error)):
+        return None  # an exception that left a worker has another text
+    return DataWorkerError(
+        f"a data worker process ended by itself ({error}): often memory or shared memory is full; use fewer "
+        "workers or a smaller batch, and resume from the last checkpoint"
+    )
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -24,7 +24,7 @@ from training.model import Model, seed_everything
 from training.nodes import Node, find_node
 from training.open_clip_bridge import OpenClip, Place, autocast
 from training.optimization import Optimization
-from training.resume import Resumed, load_weights
+from training.resume import Resumed, check_loss, load_weights
 from training.run_folder import RunFolder, configuration, describe, versions
 from training.sample_state import StateTable
 from training.seeds import generators_preserved
@@ -69,6 +69,7 @@ def train(
     optimization.plan(data.steps_per_epoch, settings.run.epochs)
     progress = Progress(steps_per_epoch=data.steps_per_epoch, shared=loss.initial_shared(device=place.device))
     if resumed is not None:
+        check_loss(resumed, loss.name)
         load_weights(resumed, model.wrapped, optimization)
         progress = _resumed_progress(resumed, progress, place.device)
     store = _open_store(context, folder, loss, data, index, resumed, node)
