@@ -191,3 +191,7 @@ class DataWorkerError(DataError):
 
 class TrainingError(IsogclrError):
     """A run that can not start, go on or resume."""
+
+
+class TextTowerError(IsogclrError):
+    """A Hugging Face text tower that can not be found or used."""

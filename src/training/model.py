@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from isogclr import model_configs
-from isogclr.errors import ConfigError
+from isogclr import model_configs, text_tower
+from isogclr.errors import ConfigError, TextTowerError
 from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, Place
 from training.settings import ModelSettings
 
@@ -61,10 +61,10 @@ class Model:
         cast(Tensor, self.bare.logit_scale).clamp_(0, MAX_LOG_LOGIT_SCALE)
 
 
-def create_model(settings: ModelSettings, place: Place, seed: int) -> Model:
-    """The model on its device, the same on all ranks."""
+def create_model(settings: ModelSettings, place: Place, seed: int, tower: Path | None = None) -> Model:
+    """The model on its device, the same on all ranks; its text tower from a folder, if one is given."""
     model_configs.register()
-    name = _local_text_tower(settings.name, settings.text_model)
+    name = _local_text_tower(settings.name, tower)
     seed_everything(seed)
     bare, train_transform, val_transform = open_clip.create_model_and_transforms(
         name,
@@ -88,13 +88,47 @@ def create_model(settings: ModelSettings, place: Place, seed: int) -> Model:
     return Model(bare, wrapped, called, (train_transform, val_transform), tokenizer, config)
 
 
+def prepare_text_tower(settings: ModelSettings, target: Path) -> Path | None:
+    """The folder of the text tower, if it does not come from where open_clip would look. On one rank.
+
+    A DistilBERT becomes a BERT, written to `target`; see `isogclr.text_tower`.
+    """
+    folder = settings.text_model
+    if folder is None:
+        model_configs.register()
+        config = open_clip.get_model_config(settings.name)
+        name = (config or {}).get("text_cfg", {}).get("hf_model_name") or ""
+        if "distilbert" not in name:
+            return None
+        folder = _fetched(name)
+    if not text_tower.is_distilbert(folder):
+        return folder
+    if not target.exists():
+        logging.info(f"Writing the DistilBERT of {folder} as a BERT to {target}")
+        text_tower.convert(folder, target, with_weights=bool(settings.factory_options.get("pretrained_text", True)))
+    return target
+
+
+def _fetched(name: str) -> Path:
+    """The files of a model of the Hugging Face hub, from its cache or by a download."""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 (only for one model)
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
+    except Exception as error:  # network, cache and permission errors of many kinds
+        raise TextTowerError(
+            f"the text tower {name} can not be fetched ({type(error).__name__}); give a folder that has it with "
+            "--text-model"
+        ) from error
+
+
 def _local_text_tower(name: str, folder: Path | None) -> str:
     """The name of a configuration whose Hugging Face text tower and tokenizer come from a folder."""
     if folder is None:
         return name
     config = open_clip.get_model_config(name)
     if config is None or "hf_model_name" not in config["text_cfg"]:
-        raise ConfigError([f"--text-model {folder}: --model {name} has no Hugging Face text tower to replace"])
+        raise ConfigError([f"--text-model: --model {name} has no Hugging Face text tower to replace"])
     return model_configs.register_variant(name, {"hf_model_name": str(folder), "hf_tokenizer_name": str(folder)})
 
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from training_data import assert_same, numbers, open_data, random_transform, read, write_shards
 
-from isogclr.errors import DataResumeError
 from isogclr.shard_index import ShardIndex
 from training import shard_source
 from training.data_config import DataConfig
 from training.positions import Position
+from training_data import assert_same, open_data, random_transform, read, write_shards
 
 SIZES = [31, 4, 17, 58, 9, 23, 40]
 
