@@ -91,7 +91,7 @@ class MetricLog:
 
     def start(self, step: int, resumed_from: str | None) -> None:
         """A mark in metrics.jsonl: after it, lines of the same step replace earlier ones."""
-        self._append({"kind": "start", "time": time.time(), "step": step, "resumed_from": resumed_from})
+        self._append({"kind": "start", "step": step, "resumed_from": resumed_from})
 
     def train(self, step: int, values: Mapping[str, float], record: Mapping[str, Any]) -> None:
         """The metrics of one step, with what only metrics.jsonl keeps (`record`)."""
@@ -124,7 +124,7 @@ class MetricLog:
     def _append(self, record: Mapping[str, Any]) -> None:
         if self._path is None:
             return
-        plain = {name: _plain(value) for name, value in record.items()}
+        plain = {name: _plain(value) for name, value in {**record, "time": time.time()}.items()}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(plain) + "\n")
 
