@@ -1,5 +1,4 @@
-"""Whole training runs: `training.main --loss isogclr` against `open_clip_train.main`, the cost of a commit, and of a
-resume in mid-epoch."""
+"""Whole training runs: `training.main --loss isogclr` against `open_clip_train.main`; a commit; a resume."""
 
 from __future__ import annotations
 
@@ -149,6 +148,6 @@ def table(results: dict) -> str:
         "",
         f"A commit takes as long as {commit['median']:.1f} steps ({commit['min']:.1f}–{commit['max']:.1f}, "
         f"n={commit['n']}).",
-        f"To batch {resume['batch']} after a resume: {resume['over_training_to_it']:.2f} of the time of training to it.",
+        f"To batch {resume['batch']} after a resume: {resume['over_training_to_it']:.2f} of the time of training.",
     ]
     return "\n".join(lines)
