@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from shard_writing import Member, write_shard
 from torch import Tensor
 
 from isogclr.shard_index import ShardIndex
+from shard_writing import Member, write_shard
 from training.data import EpochBatches, TrainData
 from training.data_config import DataConfig
 from training.positions import Batch
@@ -69,7 +69,11 @@ def tokenize(text: Any) -> Tensor:
 
 
 def open_data(
-    config: DataConfig, index: ShardIndex | None, rank: int = 0, world_size: int = 1, transform: Any = plain_transform
+    config: DataConfig,
+    index: ShardIndex | None,
+    rank: int = 0,
+    world_size: int = 1,
+    transform: Any = plain_transform,
 ) -> TrainData:
     return TrainData.open(config, index, rank, world_size, transform, tokenize)
 

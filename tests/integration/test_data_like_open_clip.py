@@ -13,12 +13,12 @@ import pytest
 import torch
 import webdataset
 from torch.utils.data import get_worker_info
-from training_data import numbers, open_data, plain_transform, read, tokenize, write_shards
 from webdataset.filters import _shuffle
 
 from isogclr.shard_index import ShardIndex
 from training.data_config import DataConfig
 from training.seeds import derive_seed
+from training_data import numbers, open_data, plain_transform, read, tokenize, write_shards
 
 SEED = 7
 SIZES = [31, 4, 17, 58, 9, 23, 40]  # uneven: some workers begin again while others are not through
