@@ -123,9 +123,11 @@ class WorkerStream:
                         return
 
     def _samples(self, which: Pass, tally: Tally) -> Samples:
-        if self._unseen is None:
-            return self._source.draw(which, tally)
-        return self._source.draw_unseen(which, self._unseen, tally)
+        if self._unseen is not None:
+            return self._source.draw_unseen(which, self._unseen, tally)
+        if self._task.unseen is not None:  # nothing usable is left for this worker, so take what there is
+            which = which._replace(part=Part(rank=0, world_size=1, worker=0, workers=1))
+        return self._source.draw(which, tally)
 
     def _full_batch(self) -> Batch:
         images, texts, rows = zip(*self._examples, strict=True)
