@@ -13,6 +13,7 @@ TRAINING = [
     "webdataset<=0.2.86",
     "braceexpand",
     "pandas",
+    "pillow",
     "tqdm",
     "numpy",
 ]
