@@ -17,7 +17,7 @@ TRAINING = [
     "numpy",
 ]
 EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4"]
-DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "ruff", "mypy", "types-tqdm"]
+DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "tensorboard", "ruff", "mypy", "types-tqdm"]
 
 setup(
     name="isogclr",
@@ -34,6 +34,7 @@ setup(
     install_requires=TRAINING,
     extras_require={
         "parquet": ["pyarrow"],
+        "tensorboard": ["tensorboard"],
         "eval": EVALUATION,
         "report": ["matplotlib", "jinja2"],
         "dev": DEVELOPMENT,
