@@ -18,7 +18,7 @@ TRAINING = [
     "numpy",
 ]
 EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4"]
-DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "ruff", "mypy", "types-tqdm"]
+DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "tensorboard", "ruff", "mypy", "types-tqdm"]
 
 setup(
     name="isogclr",
@@ -35,6 +35,7 @@ setup(
     install_requires=TRAINING,
     extras_require={
         "parquet": ["pyarrow"],
+        "tensorboard": ["tensorboard"],
         "eval": EVALUATION,
         "report": ["matplotlib", "jinja2"],
         "dev": DEVELOPMENT,

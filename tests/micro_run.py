@@ -230,6 +230,7 @@ def _rank(argv: list[str], module: str, variables: dict[str, str], output: str, 
     os.environ.update(variables)
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.chdir(folder)
+    multiprocessing.set_start_method("fork", force=True)  # as a program of its own has it, not the fork server's
     import importlib  # noqa: PLC0415
 
     import torch  # noqa: PLC0415

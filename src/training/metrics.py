@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isogclr.errors import ConfigError
 from training.settings import RunSettings
 
 METRICS_FILE = "metrics.jsonl"
@@ -130,18 +129,14 @@ class MetricLog:
 
     @staticmethod
     def _tensorboard(folder: Path) -> Any:
-        try:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (optional, slow to import)
-        except ImportError:
-            raise ConfigError(["--report-to tensorboard needs the package tensorboard: install it"]) from None
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (optional, slow to import)
+
         return SummaryWriter(str(folder / "tensorboard"))
 
     @staticmethod
     def _start_wandb(settings: RunSettings, name: str, config: Mapping[str, Any]) -> Any:
-        try:
-            import wandb  # noqa: PLC0415
-        except ImportError:
-            raise ConfigError(["--report-to wandb needs the package wandb: install it"]) from None
+        import wandb  # noqa: PLC0415 (optional)
+
         return wandb.init(
             project=settings.wandb_project,
             name=name,

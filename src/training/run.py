@@ -15,7 +15,6 @@ from isogclr.distributed import Messages, Ranks, end_group
 from isogclr.errors import ConfigError
 from training import params, resume
 from training.failures import FAILED_EXIT_CODE, FailureWatch, end_process
-from training.loss_setup import loss_configuration
 from training.metrics import MetricLog
 from training.model import Model, create_model, prepare_text_tower
 from training.open_clip_bridge import OpenClip
@@ -31,7 +30,6 @@ def run(argv: Sequence[str], stop: StopRequest) -> int:
     """Train or evaluate as the command line says; the exit code says how it ended."""
     try:
         settings, arguments = params.parse(argv)
-        loss_configuration(settings.loss, decay_steps=1)  # its values, before anything starts
     except ConfigError as error:
         return _refuse(error)
     if torch.cuda.is_available():
