@@ -27,6 +27,7 @@ from training.optimization import Optimization
 from training.resume import Resumed, load_weights
 from training.run_folder import RunFolder, configuration, describe, versions
 from training.sample_state import StateTable
+from training.seeds import generators_preserved
 from training.settings import Settings
 from training.signals import StopRequest
 from training.sources_setup import open_index, open_store
@@ -179,9 +180,11 @@ class Training:
         """Evaluate, then commit: a crash in between repeats the evaluation, and nothing else."""
         progress, parts = self._progress, self._parts
         if self._context.place.is_first:
-            found = self._context.open_clip.evaluate(
-                parts.model.wrapped, self._evaluation, completed, parts.metrics.writer, parts.model.tokenizer
-            )
+            # A validation loader draws a seed when its workers start, after a resume too: not from what training uses.
+            with generators_preserved():
+                found = self._context.open_clip.evaluate(
+                    parts.model.wrapped, self._evaluation, completed, parts.metrics.writer, parts.model.tokenizer
+                )
             parts.metrics.validation(progress.step, completed, found)
             for record in _histograms(parts.loss, parts.table.store):
                 parts.metrics.distribution(progress.step, completed, record)
