@@ -1,4 +1,4 @@
-"""The folder of `isogclr export` is what open_clip and the Hugging Face tools expect (clip_benchmark: test_eval.py)."""
+"""The folder of `isogclr export` is what open_clip and Hugging Face expect (for clip_benchmark: test_eval.py)."""
 
 from __future__ import annotations
 
