@@ -81,9 +81,8 @@ main(sys.argv[1:])
 @pytest.mark.slow
 def test_a_checkpoint_that_open_clip_train_has_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its program, its loop, its checkpoint: one epoch on synthetic pictures."""
-    flags = (
-        "--dataset-type synthetic --train-num-samples 8 --batch-size 4 --epochs 1 --workers 0 --warmup 1".split()
-    )
+    flags = ["--dataset-type", "synthetic", "--train-num-samples", "8", "--batch-size", "4", "--epochs", "1"]
+    flags += ["--workers", "0", "--warmup", "1"]
     flags += ["--model", MODEL, "--precision", "fp32", "--logs", str(tmp_path), "--name", "run"]
     command = [sys.executable, "-c", _TRAIN, *flags]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
