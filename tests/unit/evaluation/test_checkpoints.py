@@ -44,7 +44,10 @@ def test_ours_brings_a_model_that_nobody_has_registered(tmp_path: Path, tiny: Ti
     loaded = load_model(path)
     assert_same_weights(loaded.model, tiny.model)
     assert loaded.name == "a-model-of-yesterday"
-    assert loaded.tokenizer(["a cat"]).shape == (1, 32)  # the context length of the saved configuration
+    assert loaded.tokenizer(["a cat"]).shape == (
+        1,
+        tiny.model.context_length,
+    )  # the context length of the saved configuration
 
 
 def test_preprocessing_comes_from_the_checkpoint(tmp_path: Path, tiny: Tiny) -> None:
