@@ -199,7 +199,7 @@ def _tokenizer(name: str, config: Mapping[str, Any]) -> Tokenizer:
     tokenizer: Tokenizer
     if text.get("hf_tokenizer_name"):
         mode = text.get("tokenizer_mode")
-        tokenizer = open_clip.HFTokenizer(text["hf_tokenizer_name"], tokenizer_mode=mode, **options)
+        tokenizer = open_clip.tokenizer.HFTokenizer(text["hf_tokenizer_name"], tokenizer_mode=mode, **options)
     else:
         tokenizer = open_clip.get_tokenizer(name, **options)
     return tokenizer
