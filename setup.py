@@ -17,7 +17,7 @@ TRAINING = [
     "tqdm",
     "numpy",
 ]
-EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4"]
+EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4", "safetensors", "pillow"]
 DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "tensorboard", "ruff", "mypy", "types-tqdm"]
 
 setup(
@@ -31,7 +31,7 @@ setup(
     python_requires=">=3.10",
     package_dir={"": "src"},
     packages=find_packages("src"),
-    package_data={"isogclr": ["py.typed"]},
+    package_data={"isogclr": ["py.typed", "evaluation/paper.json", "model_configs/*.json"]},
     install_requires=TRAINING,
     extras_require={
         "parquet": ["pyarrow"],
