@@ -30,7 +30,10 @@ setup(
     python_requires=">=3.10",
     package_dir={"": "src"},
     packages=find_packages("src"),
-    package_data={"isogclr": ["py.typed"]},
+    package_data={
+        "isogclr": ["py.typed"],
+        "isogclr.demo_data": ["*.tar", "*.json", "NOTICE.md", "LICENSES/*.txt"],
+    },
     install_requires=TRAINING,
     extras_require={
         "parquet": ["pyarrow"],
