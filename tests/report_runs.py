@@ -33,7 +33,8 @@ MODEL = {
     "vision_cfg": {"image_size": 48, "patch_size": 8, "layers": 3, "width": 96, "head_width": 32},
     "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 1},
 }
-MEAN, DEVIATION = 0.5, 0.5
+MEAN = np.array(open_clip.OPENAI_DATASET_MEAN, np.float32)
+DEVIATION = np.array(open_clip.OPENAI_DATASET_STD, np.float32)
 
 
 @dataclass(frozen=True)

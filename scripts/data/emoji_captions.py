@@ -83,7 +83,8 @@ class Dictionary:
             return self._by_name[squeeze(name)]
         first = re.split(r"[^A-Za-z]", drawing.category)[0]
         group = _GROUP_OF_CATEGORY.get(first, "symbols")
-        return Meaning(self._own_words(name), (), group)
+        spelt = drawing.style == "fxemoji" and drawing.icon in FXEMOJI
+        return Meaning(name if spelt else self._own_words(name), (), group)
 
     def _own_words(self, name: str) -> str:
         if squeeze(name) in self._unicode_names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,21 +20,23 @@ Rows = npt.NDArray[np.int64]
 Intervals = tuple[Rows, Rows]  # first rows, ascending, and the rows after the last ones
 
 
-@dataclass
 class Extremes:
-    """The rows with the largest or smallest values of a column, best first."""
+    """The rows with the largest (`sign` 1) or smallest (−1) values of a column, most extreme first."""
 
-    count: int
-    sign: int
-    rows: Rows = field(default_factory=lambda: np.zeros(0, np.int64))
-    values: npt.NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    def __init__(self, column: str, count: int, sign: int) -> None:
+        self.column, self.count, self.sign = column, count, sign
+        self.rows = np.zeros(0, np.int64)
+        self.values: Values | None = None
 
-    def add(self, rows: Rows, values: npt.NDArray[np.float32]) -> None:
-        if len(values) > self.count:  # before sorting, so that a chunk costs one pass
-            best = np.argpartition(-self.sign * values, self.count)[: self.count]
+    def add(self, rows: Rows, values: Values) -> None:
+        finite = np.isfinite(values[self.column])
+        rows, values = rows[finite], values[finite]
+        if len(rows) > self.count:  # before sorting, so that a chunk costs one pass
+            best = np.argpartition(-self.sign * values[self.column], self.count)[: self.count]
             rows, values = rows[best], values[best]
-        rows, values = np.concatenate([self.rows, rows]), np.concatenate([self.values, values])
-        order = np.lexsort((rows, -self.sign * values))[: self.count]
+        rows = np.concatenate([self.rows, rows])
+        values = values if self.values is None else np.concatenate([self.values, values])
+        order = np.lexsort((rows, -self.sign * values[self.column]))[: self.count]
         self.rows, self.values = rows[order], values[order]
 
 
@@ -93,8 +96,8 @@ class Scan:
     visits: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_VISITS_SHOWN + 1, np.int64))
     last_epochs: dict[int, int] = field(default_factory=dict)
     sample_rows: Rows = field(default_factory=lambda: np.zeros(0, np.int64))
-    sample: Values | None = None
     population: int = 0  # rows that the sample was drawn from
+    states: dict[int, np.void] = field(default_factory=dict)  # of all rows that are remembered
 
 
 def edges() -> npt.NDArray[np.float64]:
@@ -102,7 +105,14 @@ def edges() -> npt.NDArray[np.float64]:
 
 
 def scan_store(
-    path: Path, bounds: tuple[Any, Any], *, extremes: int, sample: int, within: Intervals | None, seed: int = 0
+    path: Path,
+    bounds: tuple[Any, Any],
+    *,
+    extremes: int,
+    sample: int,
+    within: Intervals | None = None,
+    chosen: Sequence[int] = (),
+    seed: int = 0,
 ) -> Scan:
     """Read every visited row once.
 
@@ -111,6 +121,7 @@ def scan_store(
         extremes: how many rows to remember at each end of each temperature.
         sample: how many rows to draw at random.
         within: rows that may be drawn; None is all.
+        chosen: rows to remember in any case.
     """
     lower, upper = (float(bound) if isinstance(bound, (int, float)) else None for bound in bounds)
     with Snapshot(path) as snapshot:
@@ -122,8 +133,8 @@ def scan_store(
             header.index_fingerprint,
             header.schema.row_bytes,
             {name: Column(lower, upper) for name in names},
-            {name: Extremes(extremes, +1) for name in names},
-            {name: Extremes(extremes, -1) for name in names},
+            {name: Extremes(name, extremes, +1) for name in names},
+            {name: Extremes(name, extremes, -1) for name in names},
         )
         drawn = _Drawing(sample, within, np.random.default_rng(seed))
         for first_row, values in snapshot.visited():
@@ -131,8 +142,17 @@ def scan_store(
             if len(visited):
                 _add(scan, first_row + visited, values[visited])
                 drawn.add(first_row + visited, values[visited])
-    scan.sample_rows, scan.sample, scan.population = drawn.rows, drawn.values, drawn.population
+                wanted = np.flatnonzero(np.isin(first_row + visited, chosen))
+                _remember(scan, first_row + visited[wanted], values[visited[wanted]])
+    scan.sample_rows, scan.population = drawn.rows, drawn.population
+    for found in (drawn, *scan.largest.values(), *scan.smallest.values()):
+        _remember(scan, found.rows, found.values)
     return scan
+
+
+def _remember(scan: Scan, rows: Rows, values: Values | None) -> None:
+    if values is not None:
+        scan.states.update(zip(rows.tolist(), values.copy(), strict=True))
 
 
 def _add(scan: Scan, rows: Rows, values: Values) -> None:
@@ -142,9 +162,8 @@ def _add(scan: Scan, rows: Rows, values: Values) -> None:
         scan.last_epochs[int(epoch) - 1] = scan.last_epochs.get(int(epoch) - 1, 0) + int(count)
     for name, column in scan.columns.items():
         column.add(values[name])
-        finite = np.isfinite(values[name])
-        scan.largest[name].add(rows[finite], values[name][finite])
-        scan.smallest[name].add(rows[finite], values[name][finite])
+        scan.largest[name].add(rows, values)
+        scan.smallest[name].add(rows, values)
 
 
 class _Drawing:
