@@ -1,7 +1,7 @@
-"""The only module that knows matplotlib: paints a figure for a light and a dark page, and writes PNG and CSV beside it.
+"""The only module that knows matplotlib: paints a figure for a light and a dark page, with PNG and CSV beside it.
 
-A figure is painted by a function of axes and a theme, so that it can be painted again in other colours. Nothing global
-is changed: figures are objects here, never pyplot's.
+A figure is painted by a function of axes and a theme, so that it can be painted again in other colours. Nothing
+global is changed: figures are objects here, never pyplot's.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ DARK = Theme(
 )
 THEMES = (LIGHT, DARK)
 Paint = Callable[[Sequence[Any], Theme], None]
-Table = Mapping[str, Sequence[Any]]  # columns of one length
+Table = Mapping[str, Any]  # columns of one length: arrays or lists
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def write_table(path: Path, table: Table) -> None:
         writer.writerows(zip(*columns, strict=True))
 
 
-def _settings(theme: Theme) -> dict[str, Any]:
+def _settings(theme: Theme) -> Any:
     return {
         "axes.axisbelow": True,
         "axes.edgecolor": theme.faint,
@@ -168,7 +168,7 @@ def logarithmic(axis: Any, low: float, high: float) -> None:
     """A log axis with plain numbers at 1, 2, 5 and their like, as many as there is room for."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log", f"{axis.axis_name}lim": (low, high)})
     decades = np.log10(high / low)
-    steps = (1.0,) if decades > 3 else (1.0, 2.0, 5.0) if decades > 0.8 else tuple(np.arange(1.0, 10.0, 1.0))
+    steps = [1.0] if decades > 3 else [1.0, 2.0, 5.0] if decades > 0.8 else [float(step) for step in range(1, 10)]
     if decades <= 0.3:
         axis.set_major_locator(mpl.ticker.MaxNLocator(5))
     else:
@@ -183,7 +183,7 @@ def percent(axis: Any) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
 
 
-def colour_bar(axes: Any, artist: Any, label: str, ticks: Sequence[float]) -> None:
+def colour_bar(axes: Any, artist: Any, label: str, ticks: Any) -> None:
     bar = axes.figure.colorbar(artist, ax=axes, label=label, pad=0.02)
     bar.outline.set_visible(False)
     bar.set_ticks(list(ticks), labels=[f"{tick:.2g}" for tick in ticks])

@@ -1,4 +1,4 @@
-"""How common the semantics of a sample are, in two ways: neighbours in the learned embedding, and words of the caption."""
+"""How common the semantics of a sample are: by neighbours in the learned embedding, and by words of the caption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def neighbour_similarity(features: Features, neighbours: int = NEIGHBOURS) -> Floats:
-    """Mean cosine similarity of each row to its nearest other rows: large where there is much alike. [N, D] → [N]."""
+    """Mean cosine similarity of each row to its nearest other rows: large where much is alike. [N, D] → [N]"""
     count = min(neighbours, len(features) - 1)
     if count < 1:
         return np.full(len(features), np.nan)

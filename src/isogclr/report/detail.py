@@ -1,4 +1,4 @@
-"""The samples of one run: which are shown, what they look like, how common they are, what they are pushed away from."""
+"""The samples of one run: which are shown, how they look, how common they are, what they are pushed away from."""
 
 from __future__ import annotations
 

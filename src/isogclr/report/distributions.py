@@ -43,7 +43,7 @@ def ridge_figure(run: Run, folder: Path, name: str) -> Picture | None:
         "Temperatures of all samples, epoch by epoch",
         "Each ridge is the distribution over all visited samples at the end of an epoch, equally high in all; "
         "the dotted line is τ_init, where every sample starts.",
-        "Ridge plots of the distribution of temperatures on a logarithmic axis, one ridge for each of several epochs.",
+        "Ridge plots of the distribution of temperatures on a logarithmic axis, one ridge an epoch.",
         panels=2,
         height=3.6,
     )

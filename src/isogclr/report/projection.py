@@ -20,7 +20,9 @@ def project(features: Points, perplexity: float = 30.0) -> Points:
     """[N, D] → [N, 2], centred; neighbours stay neighbours, distances far apart mean little."""
     if len(features) < 5:
         return _main_directions(features)
-    affinity = _affinities(_squared_distances(features.astype(np.float32)), min(perplexity, (len(features) - 1) / 3))
+    affinity = _affinities(
+        _squared_distances(features.astype(np.float32)), min(perplexity, (len(features) - 1) / 3)
+    )
     affinity = (affinity + affinity.T) / (2 * len(features))
     start = _main_directions(features)
     points = start / max(float(start.std(axis=0).max()), _TINY) * 1e-2

@@ -132,10 +132,14 @@ def heat_range(values: Floats) -> tuple[float, float]:
 
 def _paint_relation(panel: Any, theme: Theme, places: Floats, values: Floats) -> None:
     shown = np.linspace(0, len(values) - 1, min(_SHOWN, len(values))).astype(int)
-    panel.scatter(places[shown], values[shown], s=5, alpha=0.35, color=theme.colour(0), linewidths=0, rasterized=True)
+    panel.scatter(
+        places[shown], values[shown], s=5, alpha=0.35, color=theme.colour(0), linewidths=0, rasterized=True
+    )
     centres, quartiles = binned_quantiles(places, values)
     if len(centres) > 1:
-        panel.fill_between(centres, quartiles[:, 0], quartiles[:, 2], color=theme.colour(1), alpha=0.25, linewidth=0)
+        panel.fill_between(
+            centres, quartiles[:, 0], quartiles[:, 2], color=theme.colour(1), alpha=0.25, linewidth=0
+        )
         panel.plot(centres, quartiles[:, 1], color=theme.colour(1), marker="o", markersize=3)
     finite = values[np.isfinite(values) & (values > 0)]
     if len(finite):

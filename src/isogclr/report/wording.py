@@ -34,6 +34,8 @@ def clean(text: str) -> str:
     """Text that any page may hold: no lone surrogates, no invisible controls. Markup is escaped by the template."""
     text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     return "".join(
-        character if character in _KEPT_CONTROLS or unicodedata.category(character) != "Cc" else "\N{REPLACEMENT CHARACTER}"
+        character
+        if character in _KEPT_CONTROLS or unicodedata.category(character) != "Cc"
+        else "\N{REPLACEMENT CHARACTER}"
         for character in text
     )
