@@ -16,7 +16,7 @@ TRAINING = [
     "tqdm",
     "numpy",
 ]
-EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4"]
+EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4", "safetensors", "pillow"]
 DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "ruff", "mypy", "types-tqdm"]
 
 setup(
@@ -31,7 +31,7 @@ setup(
     package_dir={"": "src"},
     packages=find_packages("src"),
     package_data={
-        "isogclr": ["py.typed"],
+        "isogclr": ["py.typed", "evaluation/paper.json", "model_configs/*.json", "report/page_files/*"],
         "isogclr.demo_data": ["*.tar", "*.json", "NOTICE.md", "LICENSES/*.txt"],
     },
     install_requires=TRAINING,

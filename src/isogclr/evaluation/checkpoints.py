@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -99,7 +101,7 @@ def load_model(path: Path, model_name: str | None = None, device: str = "cpu") -
     return LoadedModel(
         model=model.to(device).eval(),
         preprocess=preprocess,
-        tokenizer=_tokenizer(str(name)),
+        tokenizer=_tokenizer(str(name), config),
         name=str(name),
         config=config,
         weights=weights,
@@ -155,7 +157,7 @@ def _create(config: Mapping[str, Any], preprocess: Mapping[str, Any]) -> tuple[n
     """Through a folder as `isogclr export` writes it: open_clip's registry of names stays as it is."""
     import open_clip  # noqa: PLC0415
 
-    with tempfile.TemporaryDirectory(prefix="isogclr-model-") as folder:
+    with tempfile.TemporaryDirectory(prefix="isogclr-model-") as folder, _without_alarm():
         content = {"model_cfg": config, "preprocess_cfg": dict(preprocess)}
         (Path(folder) / "open_clip_config.json").write_text(json.dumps(content), encoding="utf-8")
         model, _, transform = open_clip.create_model_and_transforms(
@@ -164,11 +166,36 @@ def _create(config: Mapping[str, Any], preprocess: Mapping[str, Any]) -> tuple[n
     return model, transform
 
 
-def _tokenizer(name: str) -> Tokenizer:
+@contextmanager
+def _without_alarm() -> Iterator[None]:
+    """open_clip warns of random weights, and these are about to be replaced."""
+    alarms = ("no CLIP weights found", "No pretrained weights loaded")
+    root = logging.getLogger()  # where open_clip logs
+
+    def keep(record: logging.LogRecord) -> bool:
+        return not any(alarm in record.getMessage() for alarm in alarms)
+
+    root.addFilter(keep)
+    try:
+        yield
+    finally:
+        root.removeFilter(keep)
+
+
+def _tokenizer(name: str, config: Mapping[str, Any]) -> Tokenizer:
+    """By open_clip's rules; length and options are the saved ones, since the name may mean another model by now."""
     import open_clip  # noqa: PLC0415
 
     model_configs.register()
-    tokenizer: Tokenizer = open_clip.get_tokenizer(name)
+    text = config["text_cfg"]
+    options = dict(text.get("tokenizer_kwargs", {}))
+    options["context_length"] = text.get("context_length", open_clip.tokenizer.DEFAULT_CONTEXT_LENGTH)
+    tokenizer: Tokenizer
+    if text.get("hf_tokenizer_name"):
+        mode = text.get("tokenizer_mode")
+        tokenizer = open_clip.HFTokenizer(text["hf_tokenizer_name"], tokenizer_mode=mode, **options)
+    else:
+        tokenizer = open_clip.get_tokenizer(name, **options)
     return tokenizer
 
 

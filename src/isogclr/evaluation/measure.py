@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import sys
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -34,19 +37,30 @@ def measure(encoder: Encoder, located: Located, settings: Settings) -> dict[str,
 
     Raises EvaluationError for whatever the data, the model or clip_benchmark can not do.
     """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # webdataset 0.2.86 does not close the shards it has read
+        outcome = _attempt(encoder, located, settings)
+        if located.shards:
+            gc.collect()
+    if isinstance(outcome, IsogclrError):
+        raise outcome
+    return outcome
+
+
+def _attempt(encoder: Encoder, located: Located, settings: Settings) -> dict[str, float] | IsogclrError:
+    """An error comes back as a value: its traceback would keep the reader and its open shards alive."""
     task = _retrieval if located.task == RETRIEVAL else _classification
     try:
         with _progress_bars(settings.quiet), _current(encoder.device):
             return task(encoder, located, settings)
-    except IsogclrError:
-        raise
+    except IsogclrError as error:
+        return error.with_traceback(None)
     except Exception as error:
-        found = unreadable_image(located)
-        if found is not None:
-            raise DamagedDataError(f"{located.dataset.name}: {found}; copy or fetch it again") from error
-        raise EvaluationError(
-            f"{located.dataset.name}: clip_benchmark failed on {located.folder}: {type(error).__name__}: {error}"
-        ) from error
+        reason = f"{type(error).__name__}: {error}"
+    found = unreadable_image(located)
+    if found is not None:
+        return DamagedDataError(f"{located.dataset.name}: {found}; copy or fetch it again")
+    return EvaluationError(f"{located.dataset.name}: clip_benchmark failed on {located.folder}: {reason}")
 
 
 def _retrieval(encoder: Encoder, located: Located, settings: Settings) -> dict[str, float]:
@@ -95,14 +109,15 @@ def _classification(encoder: Encoder, located: Located, settings: Settings) -> d
 def _dataset(encoder: Encoder, located: Located) -> Any:
     from clip_benchmark.datasets.builder import build_dataset  # noqa: PLC0415
 
-    return build_dataset(
-        dataset_name=located.benchmark_name,
-        root=str(located.folder),
-        transform=encoder.preprocess,
-        split="test",
-        download=False,
-        task=located.task,
-    )
+    with redirect_stdout(io.StringIO()):  # pycocotools tells what it does; tables go there
+        return build_dataset(
+            dataset_name=located.benchmark_name,
+            root=str(located.folder),
+            transform=encoder.preprocess,
+            split="test",
+            download=False,
+            task=located.task,
+        )
 
 
 def _loader(dataset: Any, located: Located, settings: Settings) -> Any:

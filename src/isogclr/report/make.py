@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from isogclr.durable import replace_file
 from isogclr.errors import InputError, IsogclrError
@@ -97,14 +100,8 @@ def _reader(run: Run, options: Options) -> SampleReader | None:
         return None
     try:
         index = ShardIndex.load(run.index)
-        separator, image, caption = (
-            str(run.config.get(name, default))
-            for name, default in (
-                ("csv_separator", "\t"),
-                ("csv_img_key", "filepath"),
-                ("csv_caption_key", "title"),
-            )
-        )
+        columns = {"csv_separator": "\t", "csv_img_key": "filepath", "csv_caption_key": "title"}
+        separator, image, caption = (str(run.config.get(name, default)) for name, default in columns.items())
         shards = None if options.shards is None else expand_sources(options.shards)
         return SampleReader(index, shards, (separator, image, caption))
     except (IsogclrError, OSError) as error:
@@ -142,7 +139,7 @@ def _add_overview(page: Page, runs: Sequence[Run], scans: dict[str, Scan], outpu
     for number, run in enumerate(with_temperatures):
         picture = distributions.ridge_figure(run, output, f"epochs_{number + 1}" if number else "epochs")
         if picture is not None and len(with_temperatures) > 1:
-            picture = _retitled(picture, f"{picture.title}: {run.name}")
+            picture = replace(picture, title=f"{picture.title}: {run.name}")
         found.append(picture)
     page.distributions = [picture for picture in found if picture is not None]
     page.health = distributions.health_figure(runs, scans, output)
@@ -222,7 +219,7 @@ def _note_problems(run: Run, reader: SampleReader) -> None:
     if problems:
         more = f" (and {len(problems) - 1:,} more shards)" if len(problems) > 1 else ""
         run.notes.append(
-            f"Shards that can not be read{more}: {problems[0]}. If they were moved, name their new place with --shards."
+            f"Shards that can not be read{more}: {problems[0]}. If they were moved, say where with --shards."
         )
 
 
@@ -235,20 +232,13 @@ def _sampling(scan: Scan, options: Options, detail: Detail) -> str:
         text += "." if scan.population == visited else f", from {_SHARDS_OPENED} shards chosen at random."
         text += " The hottest and coldest are those of all samples."
     if detail.embedded:
-        text += f" {len(detail.embedded):,} of them were embedded with the newest checkpoint; {len(detail.map_rows):,} are on the map."
+        text += f" {len(detail.embedded):,} were embedded with the newest checkpoint"
+        text += f"; {len(detail.map_rows):,} random ones are on the map."
     return text
 
 
-def _column(values: Sequence[float]) -> Any:
-    import numpy as np  # noqa: PLC0415
-
+def _column(values: Sequence[float]) -> npt.NDArray[np.float64]:
     return np.array(values, np.float64)
-
-
-def _retitled(picture: Any, title: str) -> Any:
-    from dataclasses import replace  # noqa: PLC0415
-
-    return replace(picture, title=title)
 
 
 def _title(runs: Sequence[Run]) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of the report: decoded with care, made small, encoded anew. No byte of a shard goes into the page as it is."""
+"""Pictures of the report: decoded with care, made small, encoded anew. No byte of a shard goes into the page."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def decode(data: bytes) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd metadata; what matters raises
-            image = Image.open(io.BytesIO(data), formats=_FORMATS)
+            image: Image.Image = Image.open(io.BytesIO(data), formats=_FORMATS)
             if image.width * image.height > _MAXIMUM_PIXELS:
                 raise ValueError(f"{image.width} × {image.height} pixels are too many")
             image.load()

@@ -23,10 +23,10 @@ def project(features: Points, perplexity: float = 30.0) -> Points:
     affinity = _affinities(
         _squared_distances(features.astype(np.float32)), min(perplexity, (len(features) - 1) / 3)
     )
-    affinity = (affinity + affinity.T) / (2 * len(features))
+    affinity = (affinity + affinity.T) / np.float32(2 * len(features))
     start = _main_directions(features)
-    points = start / max(float(start.std(axis=0).max()), _TINY) * 1e-2
-    return _descend(np.maximum(affinity, _TINY).astype(np.float32), points.astype(np.float32))
+    start *= np.float32(1e-2 / max(float(start.std(axis=0).max()), _TINY))
+    return _descend(np.maximum(affinity, np.float32(_TINY)), start)
 
 
 def _main_directions(features: Points) -> Points:
@@ -38,8 +38,9 @@ def _main_directions(features: Points) -> Points:
 
 def _squared_distances(points: Points) -> Points:
     squares = (points**2).sum(axis=1)
-    distances = squares[:, None] + squares[None, :] - 2 * points @ points.T
-    return np.maximum(distances, 0.0, out=distances)
+    distances: Points = squares[:, None] + squares[None, :] - 2 * points @ points.T
+    np.maximum(distances, 0.0, out=distances)
+    return distances
 
 
 def _affinities(distances: Points, perplexity: float) -> Points:

@@ -75,7 +75,7 @@ class Run:
 
 
 def load_runs(paths: Sequence[Path], index: Path | None = None) -> list[Run]:
-    """The runs in the given order, with distinct names; `index` stands for the one that their configuration names."""
+    """The runs in the given order, with distinct names; `index` replaces the one that their configuration names."""
     runs: list[Run] = []
     for path in paths:
         run = _load_run(path.absolute(), index)

@@ -116,7 +116,8 @@ def _tar_samples(url: str, keys: set[str]) -> Iterator[tuple[str, dict[str, byte
             fileobj=stream, mode="r:*" if seekable else "r|*", encoding="utf-8", errors="surrogateescape"
         ) as archive,
     ):
-        key, members = "", {}
+        key = ""
+        members: dict[str, bytes] = {}
         for member in archive:
             match = _NAME.match(member.name)
             if match is None or not member.isreg():

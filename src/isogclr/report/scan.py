@@ -1,4 +1,4 @@
-"""One pass over a snapshot of the store: distributions, extremes, a random sample. Memory does not grow with the store."""
+"""One pass over a snapshot of the store: distributions, extremes, a random sample. Memory stays bounded."""
 
 from __future__ import annotations
 
@@ -145,7 +145,8 @@ def scan_store(
                 wanted = np.flatnonzero(np.isin(first_row + visited, chosen))
                 _remember(scan, first_row + visited[wanted], values[visited[wanted]])
     scan.sample_rows, scan.population = drawn.rows, drawn.population
-    for found in (drawn, *scan.largest.values(), *scan.smallest.values()):
+    _remember(scan, drawn.rows, drawn.values)
+    for found in (*scan.largest.values(), *scan.smallest.values()):
         _remember(scan, found.rows, found.values)
     return scan
 

@@ -7,6 +7,7 @@ import unicodedata
 from typing import Any
 
 _KEPT_CONTROLS = "\n\t"
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def number(value: Any, digits: int = 3) -> str:
@@ -33,9 +34,8 @@ def share(value: Any, digits: int = 3) -> str:
 def clean(text: str) -> str:
     """Text that any page may hold: no lone surrogates, no invisible controls. Markup is escaped by the template."""
     text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-    return "".join(
-        character
-        if character in _KEPT_CONTROLS or unicodedata.category(character) != "Cc"
-        else "\N{REPLACEMENT CHARACTER}"
-        for character in text
-    )
+    return "".join(_REPLACEMENT if _is_control(character) else character for character in text)
+
+
+def _is_control(character: str) -> bool:
+    return unicodedata.category(character) == "Cc" and character not in _KEPT_CONTROLS
