@@ -20,6 +20,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.transforms import Bbox
 
 # Okabe and Ito's colours, which people with any colour vision tell apart, in shades that stand out on each page;
 # line styles repeat the distinction for print in black and white.
@@ -65,7 +66,7 @@ class Picture:
     title: str
     caption: str
     description: str  # for those who can not see it
-    addresses: Mapping[str, str]  # theme -> data:
+    addresses: Mapping[str, Sequence[str]]  # theme -> data: of each panel
     width: int
     height: int
     png: str  # relative to the page
@@ -83,6 +84,7 @@ class Frame:
     panels: int = 1
     height: float = 3.0
     width: float = 4.6
+    on_page: bool = True  # or in files only
 
 
 def draw(folder: Path, frame: Frame, paint: Paint, table: Table) -> Picture:
@@ -92,15 +94,16 @@ def draw(folder: Path, frame: Frame, paint: Paint, table: Table) -> Picture:
         with mpl.rc_context(_settings(theme)):
             figure = Figure(figsize=(frame.width * frame.panels, frame.height), layout="constrained")
             FigureCanvasAgg(figure)
-            axes = figure.subplots(1, frame.panels, squeeze=False)[0]
-            paint(axes, theme)
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-            addresses[theme.name] = _data_address(buffer.getvalue())
+            panels = figure.subplots(1, frame.panels, squeeze=False)[0]
+            paint(panels, theme)
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # laid out once; panels by themselves would be spread otherwise
             if theme is LIGHT:
                 path = folder / "figures" / f"{frame.name}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 figure.savefig(path, dpi=200, facecolor=theme.paper, metadata={"Software": None})
+            if frame.on_page:
+                addresses[theme.name] = _panel_addresses(figure, panels, frame)
     write_table(folder / "data" / f"{frame.name}.csv", table)
     return Picture(
         frame.name,
@@ -108,11 +111,25 @@ def draw(folder: Path, frame: Frame, paint: Paint, table: Table) -> Picture:
         frame.caption,
         frame.description,
         addresses,
-        round(96 * frame.width * frame.panels),
+        round(96 * frame.width),
         round(96 * frame.height),
         f"figures/{frame.name}.png",
         f"data/{frame.name}.csv",
     )
+
+
+def _panel_addresses(figure: Figure, panels: Sequence[Any], frame: Frame) -> list[str]:
+    """Each panel as a picture of its own, so that a narrow page can set them one below the other."""
+    addresses = []
+    for position, panel in enumerate(panels):
+        for other in panels:
+            other.set_visible(other is panel)
+        part = Bbox.from_bounds(position * frame.width, 0, frame.width, frame.height)
+        buffer = io.BytesIO()
+        metadata = {"Date": None, "Creator": None}
+        figure.savefig(buffer, format="svg", transparent=True, bbox_inches=part, metadata=metadata)
+        addresses.append(_data_address(buffer.getvalue()))
+    return addresses
 
 
 def write_table(path: Path, table: Table) -> None:
@@ -137,7 +154,7 @@ def _settings(theme: Theme) -> Any:
         "axes.titlecolor": theme.ink,
         "axes.titlelocation": "left",
         "axes.titlesize": 10,
-        "axes.titleweight": "semibold",
+        "axes.titleweight": "bold",
         "font.family": "DejaVu Sans",  # comes with matplotlib
         "font.size": 9,
         "grid.color": theme.faint,
@@ -160,7 +177,7 @@ def _settings(theme: Theme) -> Any:
 
 def _data_address(svg: bytes) -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", svg.decode("utf-8"), flags=re.DOTALL)
-    text = re.sub(r"(\d+\.\d\d)\d+", r"\1", text)  # a hundredth of a point is not seen
+    text = re.sub(r"(\d+\.\d{4})\d+", r"\1", text)  # nobody sees more of a point
     return f"data:image/svg+xml;base64,{base64.b64encode(text.encode()).decode()}"
 
 

@@ -23,32 +23,37 @@ def label(run: Run, runs: Sequence[Run]) -> str:
 
 
 def loss_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
-    """Objective or loss of training and, if logged, the loss on held-out data."""
-    train = {run.name: _objective(run) for run in runs}
-    held_out = {run.name: ("held-out CLIP loss", *run.journal.series("val", "clip_val_loss")) for run in runs}
-    panels = [("training", train), ("held-out data", held_out)]
-    panels = [(title, found) for title, found in panels if any(len(line[1]) for line in found.values())]
+    """What training minimises, a panel a quantity, and the loss on held-out data if it was logged."""
+    found = [
+        ("objective", "objective, training", {run.name: _objective(run) for run in runs}),
+        ("loss", "loss, training", {run.name: _other_loss(run) for run in runs}),
+        (
+            "loss",
+            "CLIP loss, held-out data",
+            {run.name: run.journal.series("val", "clip_val_loss") for run in runs},
+        ),
+    ]
+    panels = [part for part in found if any(len(line[0]) for line in part[2].values())]
     if not panels:
         return None
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
-        for panel, (title, found) in zip(axes, panels, strict=True):
+        for panel, (axis, title, lines) in zip(axes, panels, strict=True):
             for number, run in enumerate(runs):
-                what, epochs, values = found[run.name]
+                epochs, values = lines[run.name]
                 if len(epochs):
-                    name = f"{label(run, runs)}: {what}" if title == "training" else label(run, runs)
-                    panel.plot(epochs, _smooth(values), label=name, **theme.line(number), **_marks(epochs))
-            panel.set(title=title, xlabel="epoch", ylabel="loss" if title != "training" else "loss or objective")
+                    panel.plot(
+                        epochs, _smooth(values), label=label(run, runs), **theme.line(number), **_marks(epochs)
+                    )
+            panel.set(title=title, xlabel="epoch", ylabel=axis)
             panel.legend()
 
     frame = Frame(
         "loss",
         "Loss",
-        "Left: what training minimises, smoothed. Of iSogCLR this is the objective, mean of τ(log s + ρ); it is on "
-        "another scale than CLIP's cross entropy, so compare slopes, not heights."
-        if len(panels) > 1
-        else "What training minimises, smoothed.",
-        "Line chart of loss against epoch, one line a run.",
+        "What training minimises, smoothed. Of iSogCLR and SogCLR that is the objective, mean of τ(log s + ρ) over "
+        "both directions; it has another scale than a cross entropy, and may fall below 0.",
+        "Line charts of objective and loss against epoch, one line a run.",
         panels=len(panels),
     )
     return draw(folder, frame, paint, _long_table(runs, panels))
@@ -140,9 +145,14 @@ def _paint_band(panel: Any, theme: Theme, number: int, run: Run, side: str, name
         panel.fill_between(low_epochs, low, high, color=theme.colour(number), alpha=0.18, linewidth=0)
 
 
-def _objective(run: Run) -> tuple[str, Any, Any]:
-    name = "objective" if "objective" in run.journal.names("train") else "loss"
-    return name, *run.journal.series("train", name)
+def _objective(run: Run) -> tuple[Any, Any]:
+    return run.journal.series("train", "objective")
+
+
+def _other_loss(run: Run) -> tuple[Any, Any]:
+    """Of losses without an objective of their own; the surrogate of those with one is no curve to look at."""
+    name = "loss" if "objective" not in run.journal.names("train") else "no such quantity"
+    return run.journal.series("train", name)
 
 
 def _smooth(values: Any) -> Any:
@@ -161,12 +171,11 @@ def _marks(epochs: Any) -> dict[str, Any]:
     return {"marker": "o", "markersize": 3} if len(epochs) <= 20 else {}
 
 
-def _long_table(runs: Sequence[Run], panels: Sequence[tuple[str, Any]]) -> dict[str, list[Any]]:
-    table: dict[str, list[Any]] = {"run": [], "data": [], "quantity": [], "epoch": [], "value": []}
-    for title, found in panels:
+def _long_table(runs: Sequence[Run], panels: Sequence[tuple[str, str, Any]]) -> dict[str, list[Any]]:
+    table: dict[str, list[Any]] = {"run": [], "quantity": [], "epoch": [], "value": []}
+    for _, title, lines in panels:
         for run in runs:
-            what, epochs, values = found[run.name]
-            for epoch, value in zip(epochs, values, strict=True):
-                for name, cell in zip(table, (run.name, title, what, epoch, value), strict=True):
+            for epoch, value in zip(*lines[run.name], strict=True):
+                for name, cell in zip(table, (run.name, title, epoch, value), strict=True):
                     table[name].append(cell)
     return table

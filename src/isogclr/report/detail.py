@@ -64,6 +64,14 @@ class Detail:
         """Of the embedded samples."""
         return np.array([self.samples[row].temperature[side] for row in self.embedded])
 
+    def reason(self, row: int) -> str:
+        """Why a row is among the anchors."""
+        for name, ends in (("hot", self.largest), ("cold", self.smallest)):
+            for side in SIDES:
+                if row in ends[side]:
+                    return f"{name} {side}"
+        return "random" if row in self.map_rows[:ANCHORS_EACH] else "chosen"
+
     def on_page(self) -> list[Shown]:
         """Samples that any part of the page refers to, by row."""
         rows = {row for ends in (self.largest, self.smallest) for side in ends.values() for row in side}

@@ -19,7 +19,7 @@ _BINS_SHOWN = 70
 Floats = npt.NDArray[np.float64]
 
 
-def ridge_figure(run: Run, folder: Path, name: str) -> Picture | None:
+def ridge_figure(run: Run, number: int, folder: Path, name: str) -> Picture | None:
     """Distributions at the end of epochs, one ridge each; needs what training logged of them."""
     found = {side: _logged(run, f"{side}.temperature") for side in SIDES}
     if not all(found.values()):
@@ -29,9 +29,8 @@ def ridge_figure(run: Run, folder: Path, name: str) -> Picture | None:
     def paint(axes: Sequence[Any], theme: Theme) -> None:
         for panel, (side, lines) in zip(axes, found.items(), strict=True):
             shown = _spread(lines, _RIDGES)
-            tallest = max(float(np.max(_density(line))) for line in shown) or 1.0
             for height, line in enumerate(shown):
-                _paint_ridge(panel, line, height, tallest, theme.colour(0), theme)
+                _paint_ridge(panel, line, height, theme.colour(number), theme)
             panel.set_yticks(range(len(shown)), [f"{line['epoch']:g}" for line in shown])
             panel.set(title=f"{side} temperatures", xlabel="τ", ylabel="after epoch")
             logarithmic(panel.xaxis, low, high)
@@ -41,7 +40,7 @@ def ridge_figure(run: Run, folder: Path, name: str) -> Picture | None:
     frame = Frame(
         name,
         "Temperatures of all samples, epoch by epoch",
-        "Each ridge is the distribution over all visited samples at the end of an epoch, equally high in all; "
+        "Each ridge is the distribution over all visited samples at the end of an epoch, scaled to one height; "
         "the dotted line is τ_init, where every sample starts.",
         "Ridge plots of the distribution of temperatures on a logarithmic axis, one ridge an epoch.",
         panels=2,
@@ -183,10 +182,9 @@ def _density(line: Mapping[str, Any]) -> Floats:
     return density
 
 
-def _paint_ridge(
-    panel: Any, line: Mapping[str, Any], height: int, tallest: float, colour: str, theme: Theme
-) -> None:
-    density = _density(line) / tallest * 1.6
+def _paint_ridge(panel: Any, line: Mapping[str, Any], height: int, colour: str, theme: Theme) -> None:
+    density = _density(line)
+    density = 1.5 * density / density.max()
     bins = np.repeat(line["edges"], 2)[1:-1]
     profile = height + np.repeat(density, 2)
     panel.fill_between(bins, height, profile, color=colour, alpha=0.45, linewidth=0, zorder=100 - height)

@@ -137,7 +137,8 @@ def _add_overview(page: Page, runs: Sequence[Run], scans: dict[str, Scan], outpu
     found = [distributions.final_figure(runs, scans, output), curves.temperature_curves(runs, output)]
     with_temperatures = [run for run in runs if run.has_temperatures]
     for number, run in enumerate(with_temperatures):
-        picture = distributions.ridge_figure(run, output, f"epochs_{number + 1}" if number else "epochs")
+        name = f"epochs_{number + 1}" if number else "epochs"
+        picture = distributions.ridge_figure(run, runs.index(run), output, name)
         if picture is not None and len(with_temperatures) > 1:
             picture = replace(picture, title=f"{picture.title}: {run.name}")
         found.append(picture)

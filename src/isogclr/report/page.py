@@ -175,10 +175,12 @@ def _anchors(detail: Detail) -> list[dict[str, Any]]:
     return [
         {
             "sample": detail.samples[row],
+            "why": detail.reason(row),
             "directions": [
                 {
                     "title": titles[side],
-                    "effective": round(found.effective, 1),
+                    "effective": found.effective,
+                    "strongest": max(float(found.weights[0]), 1e-4),
                     "negatives": [
                         {
                             "sample": detail.samples[detail.embedded[position]],

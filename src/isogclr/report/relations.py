@@ -53,7 +53,7 @@ def relation_figure(
     def paint(axes: Sequence[Any], theme: Theme) -> None:
         for panel, side in zip(axes, SIDES, strict=True):
             _paint_relation(panel, theme, measure.values[side], temperatures[side])
-            panel.set(title=f"{side}: Spearman ρ = {found[side]:+.2f}", ylabel=f"{side} τ")
+            panel.set(title=f"{side}: rank correlation {found[side]:+.2f}", ylabel=f"{side} τ")
             panel.set_xlabel(measure.axis)
             if measure.logarithmic:
                 values = measure.values[side][np.isfinite(measure.values[side])]
@@ -70,7 +70,7 @@ def relation_figure(
         f"{name}_{measure.name}",
         measure.title,
         f"{number:,} samples; the line is the median of equally many samples each, the band their quartiles. "
-        "The paper expects common semantics at high temperatures: a positive ρ.",
+        "Rank correlation is Spearman's; the paper expects common semantics at high temperatures, a positive one.",
         "Scatter plots of temperature against a measure of how common a sample is, for images and for texts. "
         f"Spearman correlation: image {found['image']:+.2f}, text {found['text']:+.2f}.",
         panels=2,
@@ -117,6 +117,7 @@ def map_figure(points: Mapping[str, Any], temperatures: Mapping[str, Floats], fo
         panels=2,
         height=4.0,
         width=5.0,
+        on_page=False,
     )
     return draw(folder, frame, paint, table)
 

@@ -70,7 +70,8 @@ class Run:
         if self.journal.last_time is None:
             return "still training, or stopped"
         minutes = (time.time() - self.journal.last_time) / 60
-        ago = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"
+        ago = "less than a minute" if minutes < 1 else f"{minutes:.0f} minutes"
+        ago = ago if minutes < 120 else f"{minutes / 60:.0f} hours"
         return f"still training, or stopped: it last wrote {ago} before this report"
 
 

@@ -16,10 +16,10 @@ def number(value: Any, digits: int = 3) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e15):
-        return f"{int(value):,}"
+    if isinstance(value, int):
+        return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.{digits}g}" if abs(value) < 1000 else f"{value:,.0f}"
+        return f"{value:#.{digits}g}".rstrip(".") if abs(value) < 1000 else f"{value:,.0f}"
     return str(value)
 
 
@@ -28,7 +28,7 @@ def share(value: Any, digits: int = 3) -> str:
     if value is None or math.isnan(value):
         return "–"
     percent = 100 * value
-    return "0 %" if percent == 0 else f"{percent:.{digits}g} %"
+    return "0 %" if percent == 0 else f"{percent:#.{digits}g}".rstrip(".") + " %"
 
 
 def clean(text: str) -> str:

@@ -1,6 +1,7 @@
 "use strict";
 (() => {
   const STEP = 50;
+  const count = (number) => number.toLocaleString("en");
   const root = document.documentElement;
   for (const part of document.querySelectorAll(".only-script")) part.hidden = false;
 
@@ -33,9 +34,9 @@
         number += match;
         entry.row.hidden = !match || number > limit;
       }
-      found.textContent = search.value.trim() ? `${number} of ${rows.length} samples` : `${rows.length} samples`;
+      found.textContent = search.value.trim() ? `${count(number)} of ${count(rows.length)} samples` : `${count(rows.length)} samples`;
       more.hidden = number <= limit;
-      more.textContent = `Show ${Math.min(STEP, number - limit)} more of ${number}`;
+      more.textContent = `Show ${Math.min(STEP, number - limit)} more of ${count(number)}`;
     };
 
     const value = (entry, column) => {
