@@ -1,7 +1,7 @@
 """Run directories for tests of the report: a small open_clip model really trained on the emoji of the package.
 
-The files are those of the trainer (config.json, metrics.jsonl, checkpoints, generations with a store snapshot), written
-with the library's own store and index, so that a test does not wait for a whole training program.
+The files are those of the trainer (config.json, metrics.jsonl, checkpoints, generations with a store snapshot),
+written with the store and the index of the library, so that a test does not wait for a whole training program.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from torch.nn.functional import normalize
 from isogclr import ISogCLRConfig, ISogCLRLoss, demo_data
 from isogclr.losses import SampleState
 from isogclr.shard_index import ShardIndex
+from isogclr.shard_index.sources import expand_sources
 from isogclr.state import STORE_SNAPSHOT, StateStore, schema_for, write_generation
 
 MODEL = {
@@ -47,8 +48,6 @@ class Pairs:
 def read_pairs(pattern: str, index: ShardIndex | None) -> Pairs:
     tokenizer = open_clip.SimpleTokenizer(context_length=16)
     images, captions, rows = [], [], []
-    from isogclr.shard_index.sources import expand_sources  # noqa: PLC0415
-
     for shard in expand_sources(pattern):
         with tarfile.open(shard) as archive:
             for member in archive:
@@ -107,6 +106,7 @@ class _Training:
         self.last_epoch = np.zeros(index.number_of_rows, np.uint32)
         self.journal = Journal(folder / "metrics.jsonl")
         self.step = 0
+        self.log_steps = 1 if index.number_of_rows < 1000 else 10
 
     def run(self, pairs: Pairs, test: Pairs, epochs: int, batch: int) -> None:
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -122,7 +122,7 @@ class _Training:
                 started = time.perf_counter()
                 values = self._step(pairs, rows, optimizer, schedule)
                 self.step += 1
-                if self.step % 10 == 0:
+                if self.step % self.log_steps == 0:
                     rate = batch / (time.perf_counter() - started)
                     self._log_step(values, self.step / (steps // epochs), batch, rate)
             self._end_of_epoch(epoch + 1, test, optimizer)

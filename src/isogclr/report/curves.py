@@ -73,9 +73,9 @@ def recall_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
                     if len(epochs):
                         style = theme.line(number) | {"linewidth": width} | _marks(epochs)
                         panel.plot(epochs, values, label=label(run, runs) if k == 1 else None, **style)
-                        panel.annotate(
-                            f"R@{k}", (epochs[-1], values[-1]), (4, -3), textcoords="offset points", fontsize=7
-                        )
+                        if number == 0:
+                            end = (epochs[-1], values[-1])
+                            panel.annotate(f"R@{k}", end, (4, -3), textcoords="offset points", fontsize=7)
             panel.set(title=_ARROWS[direction], xlabel="epoch", ylabel="recall", ylim=(0, None))
             percent(panel.yaxis)
             panel.legend(loc="upper left")

@@ -20,6 +20,7 @@ from isogclr.shard_index.listing import local_path
 
 _IMAGES = ("jpg", "png", "jpeg", "webp")  # in the order of open_clip's reader
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)\Z")
+_DAMAGE = (OSError, tarfile.TarError, EOFError, ValueError)  # what a shard that is not sound may raise
 _LARGEST_MEMBER_BYTES = 64 << 20  # a picture beyond that is not opened
 
 
@@ -83,7 +84,7 @@ class SampleReader:
                     yield _source(row, shard, key, members)
                 if not missing:
                     return
-        except (OSError, tarfile.TarError, EOFError, ValueError, IsogclrError) as error:
+        except (*_DAMAGE, IsogclrError) as error:
             reason = f"{self._urls.get(shard, shard)}: {error}"
             self.problems.setdefault(shard, reason)
         for key, row in missing.items():
@@ -108,30 +109,44 @@ def _open(url: str) -> IO[bytes]:
 
 
 def _tar_samples(url: str, keys: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Samples with these keys; payload of others is skipped, by seeking where the file allows."""
-    seekable = local_path(url) is not None
+    """Samples with these keys; where the shard is damaged, what came before, then the error."""
+    damage: Exception | None = None
+    current = ""
+    members: dict[str, bytes] = {}
+    found = _tar_members(url, keys)
+    while True:
+        try:
+            key, suffix, payload = next(found)
+        except StopIteration:
+            break
+        except _DAMAGE as error:
+            damage = error
+            break
+        if members and (key != current or suffix in members):
+            yield current, members
+            members = {}
+        current = key
+        members[suffix] = payload
+    if members:
+        yield current, members
+    if damage is not None:
+        raise damage
+
+
+def _tar_members(url: str, keys: set[str]) -> Iterator[tuple[str, str, bytes]]:
+    """Key, suffix and payload of the files of some keys; others are passed over, by seeking where that can be."""
+    mode: Any = "r:*" if local_path(url) is not None else "r|*"
     with (
         _open(url) as stream,
-        tarfile.open(
-            fileobj=stream, mode="r:*" if seekable else "r|*", encoding="utf-8", errors="surrogateescape"
-        ) as archive,
+        tarfile.open(fileobj=stream, mode=mode, encoding="utf-8", errors="surrogateescape") as archive,
     ):
-        key = ""
-        members: dict[str, bytes] = {}
         for member in archive:
             match = _NAME.match(member.name)
-            if match is None or not member.isreg():
-                continue
-            if match[1] != key or match[2].lower() in members:
-                if members:
-                    yield key, members
-                key, members = match[1], {}
-            if key in keys and member.size <= _LARGEST_MEMBER_BYTES:
+            wanted = match is not None and match[1] in keys and member.isreg()
+            if match is not None and wanted and member.size <= _LARGEST_MEMBER_BYTES:
                 payload = archive.extractfile(member)
-                members[match[2].lower()] = payload.read() if payload is not None else b""
+                yield match[1], match[2].lower(), b"" if payload is None else payload.read()
             archive.members = []  # type: ignore[attr-defined]  # or it would remember every header
-        if members:
-            yield key, members
 
 
 def _table_samples(
