@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from isogclr.shard_index.listing import local_path
 
 _IMAGES = ("jpg", "png", "jpeg", "webp")  # in the order of open_clip's reader
 _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)\Z")
-_DAMAGE = (OSError, tarfile.TarError, EOFError, ValueError)  # what a shard that is not sound may raise
+_DAMAGE = (OSError, tarfile.TarError, EOFError, ValueError, zlib.error)  # what a shard that is not sound may raise
 _LARGEST_MEMBER_BYTES = 64 << 20  # a picture beyond that is not opened
 
 
