@@ -17,10 +17,13 @@ CHUNK = 1_000_000
 MEMORY_LIMIT_BYTES = 1 << 30
 PAGE_LIMIT_BYTES = 10_000_000
 MAKE = """
-import resource, sys
+import sys
+from pathlib import Path
 from isogclr.cli import main
 code = main(["report", sys.argv[1], "--output", sys.argv[2]])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+# getrusage would count the memory of the process that started this one
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(int(peak.split()[1]) * 1024)
 sys.exit(code)
 """
 

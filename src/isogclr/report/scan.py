@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from isogclr.state.snapshot import Snapshot
 SIDES = ("image", "text")
 _LOWEST, _HIGHEST, _BINS = 1e-5, 1e3, 1600  # 200 bins a decade, whatever the bounds of the run
 _VISITS_SHOWN = 4096
+_ROWS_AT_A_TIME = 1 << 16
 Rows = npt.NDArray[np.int64]
 Intervals = tuple[Rows, Rows]  # first rows, ascending, and the rows after the last ones
 
@@ -137,18 +138,26 @@ def scan_store(
             {name: Extremes(name, extremes, -1) for name in names},
         )
         drawn = _Drawing(sample, within, np.random.default_rng(seed))
-        for first_row, values in snapshot.visited():
-            visited = np.flatnonzero(values["visits"])
-            if len(visited):
-                _add(scan, first_row + visited, values[visited])
-                drawn.add(first_row + visited, values[visited])
-                wanted = np.flatnonzero(np.isin(first_row + visited, chosen))
-                _remember(scan, first_row + visited[wanted], values[visited[wanted]])
+        for rows, values in _visited(snapshot):
+            _add(scan, rows, values)
+            drawn.add(rows, values)
+            wanted = np.isin(rows, chosen)
+            _remember(scan, rows[wanted], values[wanted])
     scan.sample_rows, scan.population = drawn.rows, drawn.population
     _remember(scan, drawn.rows, drawn.values)
     for found in (*scan.largest.values(), *scan.smallest.values()):
         _remember(scan, found.rows, found.values)
     return scan
+
+
+def _visited(snapshot: Snapshot) -> Iterator[tuple[Rows, Values]]:
+    """Visited rows, few enough at a time that the arrays computed from them do not matter."""
+    for first_row, values in snapshot.visited():
+        for start in range(0, len(values), _ROWS_AT_A_TIME):
+            part = values[start : start + _ROWS_AT_A_TIME]
+            visited = np.flatnonzero(part["visits"])
+            if len(visited):
+                yield first_row + start + visited, part[visited]
 
 
 def _remember(scan: Scan, rows: Rows, values: Values | None) -> None:
