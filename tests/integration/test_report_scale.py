@@ -14,7 +14,7 @@ from isogclr.state import ISOGCLR, STORE_SNAPSHOT, StateStore, write_generation
 
 ROWS = 10_000_000
 CHUNK = 1_000_000
-MEMORY_LIMIT_BYTES = 1 << 30
+MEMORY_LIMIT_BYTES = 300_000_000  # a third of what a report may take; the store alone has 320 MB
 PAGE_LIMIT_BYTES = 10_000_000
 MAKE = """
 import sys
