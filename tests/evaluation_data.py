@@ -146,4 +146,7 @@ def save_checkpoint(path: Path, model: Any, /, **details: Any) -> Path:
     }
     content = {"epoch": 1, "name": "run", "state_dict": model.state_dict(), "optimizer": {}}
     torch.save({**content, "isogclr": ours | details}, path)
+    if path.parent.name == "checkpoints":
+        run = {"train_data": "cc3m.tar", "batch_size": 512, "settings": {"optimizer": {"lr": 2e-4}}}
+        (path.parent.parent / "config.json").write_text(json.dumps(run))
     return path

@@ -191,3 +191,36 @@ class CheckpointError(EvaluationError):
 
 class CheckpointMismatchError(CheckpointError):
     """Weights that do not belong to the model; sums up what is missing, unexpected or of another shape."""
+
+
+class DataError(IsogclrError):
+    """Base of everything that can be wrong with training data, beyond its index. Takes one message, so that a data
+    worker can send it."""
+
+
+class NoUsableSampleError(DataError):
+    """Shards or a table that hold nothing a model could be trained on."""
+
+
+class TooFewShardsError(DataError):
+    """Fewer shards than data workers: some worker would have nothing to read."""
+
+
+class TooFewSamplesError(DataError):
+    """Fewer samples than one batch, one step or the number that was asked for."""
+
+
+class DataResumeError(DataError):
+    """A place in the data that this set-up can not go back to."""
+
+
+class DataWorkerError(DataError):
+    """A data worker process that ended by itself or was killed."""
+
+
+class TrainingError(IsogclrError):
+    """A run that can not start, go on or resume."""
+
+
+class TextTowerError(IsogclrError):
+    """A Hugging Face text tower that can not be found or used."""

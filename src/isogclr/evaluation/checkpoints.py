@@ -96,12 +96,18 @@ def load_model(path: Path, model_name: str | None = None, device: str = "cpu") -
             f"{path} does not say which model it is of, as those of training.main do: name it with --model NAME"
         )
     config = _config(str(name), None if model_name else weights.details.get("model_config"))
-    model, preprocess = _create(config, weights.details.get("preprocess_cfg") or {})
+    try:
+        model, preprocess = _create(config, weights.details.get("preprocess_cfg") or {})
+        tokenizer = _tokenizer(str(name), config)
+    except Exception as error:  # of open_clip, timm, transformers, the hub: whatever a configuration can ask for
+        raise CheckpointError(
+            f"{path}: the model {name} can not be built from its configuration: {type(error).__name__}: {error}"
+        ) from error
     _load(model, weights, str(name))
     return LoadedModel(
         model=model.to(device).eval(),
         preprocess=preprocess,
-        tokenizer=_tokenizer(str(name), config),
+        tokenizer=tokenizer,
         name=str(name),
         config=config,
         weights=weights,
@@ -193,7 +199,7 @@ def _tokenizer(name: str, config: Mapping[str, Any]) -> Tokenizer:
     tokenizer: Tokenizer
     if text.get("hf_tokenizer_name"):
         mode = text.get("tokenizer_mode")
-        tokenizer = open_clip.HFTokenizer(text["hf_tokenizer_name"], tokenizer_mode=mode, **options)
+        tokenizer = open_clip.tokenizer.HFTokenizer(text["hf_tokenizer_name"], tokenizer_mode=mode, **options)
     else:
         tokenizer = open_clip.get_tokenizer(name, **options)
     return tokenizer

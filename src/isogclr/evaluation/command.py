@@ -18,6 +18,7 @@ from isogclr.evaluation.results import (
     identity_of,
     make_results_folder,
     result_path,
+    run_configuration,
     save_result,
 )
 from isogclr.evaluation.suites import Dataset, choose
@@ -135,7 +136,7 @@ def _measure_all(
     loaded = load_model(checkpoint, request.model, request.device)
     encoder = Encoder(loaded.model, loaded.preprocess, loaded.tokenizer, request.device, request.precision)
     settings = Settings(request.batch_size, request.workers, request.quiet)
-    identity = identity_of(loaded.name, loaded.weights.details, loaded.weights.epoch)
+    identity = identity_of(loaded.name, loaded.weights.details, loaded.weights.epoch, run_configuration(checkpoint))
     results = []
     for located, key in missing:
         report.say(f"{checkpoint}: {located.dataset.title}, {located.task}")

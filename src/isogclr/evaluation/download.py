@@ -16,7 +16,7 @@ def download(dataset: Dataset, root: Path) -> None:
     from clip_benchmark.datasets.builder import build_dataset  # noqa: PLC0415 (imports torch)
 
     folder = root / dataset.name
-    root.mkdir(parents=True, exist_ok=True)
+    (folder if dataset.name == "mscoco_captions" else root).mkdir(parents=True, exist_ok=True)  # it expects that
     try:
         build_dataset(dataset_name=dataset.name, root=str(folder), split="test", download=True, task=dataset.task)
     except (Exception, SystemExit) as error:  # it exits when the kaggle client is missing

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -51,7 +53,7 @@ def evaluate_model(
     encoder = Encoder(model, preprocess, tokenizer, device, precision)
     settings = Settings(batch_size, workers, quiet=True)
     metrics: dict[str, float] = {}
-    with in_evaluation_mode(model):
+    with in_evaluation_mode(model), _random_numbers_kept():
         for one in located:
             try:
                 found = measure(encoder, one, settings)
@@ -60,3 +62,14 @@ def evaluate_model(
                 continue
             metrics |= {f"{one.dataset.name}/{name}": value for name, value in found.items()}
     return metrics
+
+
+@contextmanager
+def _random_numbers_kept() -> Iterator[None]:
+    """Importing clip_benchmark's metrics alone draws from Python's generator: a training would notice."""
+    state = random.getstate()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        random.setstate(state)

@@ -33,7 +33,7 @@ class Settings:
 
 
 def measure(encoder: Encoder, located: Located, settings: Settings) -> dict[str, float]:
-    """All metrics of the data set's task. Touches no global random state, starts no collectives.
+    """All metrics of the data set's task. Starts no collectives.
 
     Raises EvaluationError for whatever the data, the model or clip_benchmark can not do.
     """
@@ -123,17 +123,15 @@ def _dataset(encoder: Encoder, located: Located) -> Any:
 def _loader(dataset: Any, located: Located, settings: Settings) -> Any:
     from clip_benchmark.datasets.builder import get_dataset_collate_fn  # noqa: PLC0415
 
-    own = torch.Generator()  # a loader draws its seed from the global generator otherwise: a training would notice
     if located.shards:
         workers = min(settings.workers, located.shards)
         batches = dataset.batched(settings.batch_size)
-        return torch.utils.data.DataLoader(batches, batch_size=None, num_workers=workers, generator=own)
+        return torch.utils.data.DataLoader(batches, batch_size=None, num_workers=workers)
     return torch.utils.data.DataLoader(
         dataset,
         batch_size=settings.batch_size,
         num_workers=settings.workers,
         collate_fn=get_dataset_collate_fn(located.benchmark_name),
-        generator=own,
     )
 
 

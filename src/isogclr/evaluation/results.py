@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -14,6 +15,9 @@ from isogclr.durable import make_directory, replace_file
 from isogclr.errors import InputError
 from isogclr.evaluation.layout import Located
 
+_RECIPE_OF_CHECKPOINT = ("loss", "loss_config", "model", "model_config", "pretrained", "step", "epoch")
+_RECIPE_OF_RUN = ("train_data", "dataset_type", "batch_size", "accumulation", "world_size", "epochs")
+_RECIPE_SETTINGS = ("model", "optimizer", "loss")
 FORMAT = 1  # to be raised whenever the same model would measure differently
 
 
@@ -42,18 +46,32 @@ class Result:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-def identity_of(model: str, details: dict[str, Any], epoch: int | None) -> Identity:
-    """From the checkpoint's own part. Without `loss_config` two runs may differ in it: no recipe then."""
-    recipe = {name: value for name, value in details.items() if name not in ("seed", "name")}
-    known = "loss_config" in recipe
+def identity_of(
+    model: str, details: Mapping[str, Any], epoch: int | None, run: Mapping[str, Any] | None
+) -> Identity:
+    """From the checkpoint's own part, and from the configuration of its run: without both there is no recipe."""
+    known = run is not None and bool(details)
+    recipe = {name: details.get(name) for name in _RECIPE_OF_CHECKPOINT}
+    recipe |= {name: (run or {}).get(name) for name in _RECIPE_OF_RUN}
+    recipe |= {name: (run or {}).get("settings", {}).get(name) for name in _RECIPE_SETTINGS}
     return Identity(
         model=model,
         loss=details.get("loss"),
         pretrained=details.get("pretrained"),
         seed=details.get("seed"),
         epoch=details.get("epoch", epoch),
-        recipe=_digest({**recipe, "model": model}) if known else None,
+        recipe=_digest({**recipe, "name": model}) if known else None,
     )
+
+
+def run_configuration(checkpoint: Path) -> dict[str, Any] | None:
+    """RUN/config.json of RUN/checkpoints/FILE, if it is there."""
+    path = checkpoint.parent.parent / "config.json"
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) and isinstance(content.get("settings", {}), dict) else None
 
 
 def cache_key(checkpoint_hash: str, model: str | None, located: Located, precision: str) -> str:

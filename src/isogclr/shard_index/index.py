@@ -10,6 +10,7 @@ one as a path. The files are described in `docs/index_format.md`; `build.py` wri
 
 from __future__ import annotations
 
+import hashlib
 import os
 from bisect import bisect_left
 from collections import OrderedDict
@@ -151,6 +152,25 @@ class ShardIndex:
             ShardInfo(tables.shard_id(number), tables.url(number), int(record["samples"]), bool(record["present"]))
             for number, record in enumerate(tables.shards)
         ]
+
+    def samples(self, shard: int) -> int:
+        """How many keys the shard with this number had when it was last read."""
+        return int(self.files.tables.shards[shard]["samples"])
+
+    def row_ranges(self, shard: int) -> list[range]:
+        """All rows of the shard with this number, without reading its keys."""
+        segments = self.files.tables.segments
+        own = segments[segments["shard"] == shard]
+        return [range(first, first + rows) for first, rows in zip(own["first_row"], own["rows"], strict=True)]
+
+    def content_digest(self, shards: Iterable[int]) -> str:
+        """Of the ids and members of these shards, in this order: what a reader finds when it goes through them."""
+        tables = self.files.tables
+        digest = hashlib.blake2b(digest_size=16)
+        for shard in shards:
+            name = tables.shard_id(shard).encode("utf-8", "surrogateescape")
+            digest.update(len(name).to_bytes(8, "little") + name + tables.shards[shard]["digest"].tobytes())
+        return digest.hexdigest()
 
     def _read_rows(self, shard: int) -> ShardRows:
         tables = self.files.tables

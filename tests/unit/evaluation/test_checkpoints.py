@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from evaluation_data import MODEL, Tiny, save_checkpoint, tiny_model
+from evaluation_data import MODEL, Tiny, pairs, save_checkpoint, tiny_model, write_retrieval_copy
+from isogclr.cli import main
 from isogclr.errors import CheckpointError, CheckpointMismatchError
 from isogclr.evaluation.checkpoints import content_hash, load_model, read_weights
 
@@ -41,7 +44,10 @@ def test_ours_brings_a_model_that_nobody_has_registered(tmp_path: Path, tiny: Ti
     loaded = load_model(path)
     assert_same_weights(loaded.model, tiny.model)
     assert loaded.name == "a-model-of-yesterday"
-    assert loaded.tokenizer(["a cat"]).shape == (1, 32)  # the context length of the saved configuration
+    assert loaded.tokenizer(["a cat"]).shape == (
+        1,
+        tiny.model.context_length,
+    )  # the context length of the saved configuration
 
 
 def test_preprocessing_comes_from_the_checkpoint(tmp_path: Path, tiny: Tiny) -> None:
@@ -64,6 +70,41 @@ def test_open_clips(tmp_path: Path, tiny: Tiny, kind: str, prefix: str) -> None:
     loaded = load_model(tmp_path / "epoch_30.pt", MODEL)
     assert_same_weights(loaded.model, tiny.model)
     assert loaded.weights.epoch == (30 if kind == "open_clip_train" else None)
+
+
+_TRAIN = """
+import sys
+from isogclr import model_configs
+model_configs.register()
+from open_clip_train.main import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_open_clip_train_has_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its program, its loop, its checkpoint: one epoch on synthetic pictures."""
+    flags = ["--dataset-type", "synthetic", "--train-num-samples", "8", "--batch-size", "4", "--epochs", "1"]
+    flags += ["--workers", "0", "--warmup", "1"]
+    flags += ["--model", MODEL, "--precision", "fp32", "--logs", str(tmp_path), "--name", "run"]
+    command = [sys.executable, "-c", _TRAIN, *flags]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    path = tmp_path / "run" / "checkpoints" / "epoch_1.pt"
+    loaded = load_model(path, MODEL)
+    assert_same_weights(loaded.model, load_with_open_clip(path))
+    assert loaded.weights.epoch == 1
+    assert loaded.weights.details == {}
+    write_retrieval_copy(tmp_path / "data" / "emoji", pairs(12, (2,)))
+    flags = ["--data-root", str(tmp_path / "data"), "--dataset", "emoji", "--output", str(tmp_path / "out")]
+    assert main(["eval", "--checkpoint", str(path), "--model", MODEL, *flags, "--quiet"]) == 0
+    assert "run/epoch_1  not known" in capsys.readouterr().out
+
+
+def load_with_open_clip(path: Path) -> Any:
+    import open_clip  # noqa: PLC0415
+
+    return open_clip.create_model(MODEL, pretrained=str(path))
 
 
 def test_safetensors(tmp_path: Path, tiny: Tiny) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 import statistics
+from typing import Any
 
 import pytest
 
@@ -57,13 +58,24 @@ def test_published_tables_are_complete() -> None:
             assert all(0.08 <= (figure.deviation or 0) <= 0.26 for figure in row.figures.values())
 
 
-def result(value: float, *, seed: int = 0, run: str = "run", comparable: bool = True, **identity: object) -> Result:
+RUN = {"batch_size": 512, "settings": {"optimizer": {"lr": 2e-4}}, "name": "anything", "versions": {}}
+
+
+def result(
+    value: float,
+    *,
+    seed: int = 0,
+    run: str = "run",
+    comparable: bool = True,
+    run_config: dict[str, Any] | None = RUN,
+    **identity: object,
+) -> Result:
     details = {"loss": "isogclr", "loss_config": {"rho": 6.0}, "pretrained": False, "seed": seed, "epoch": 30}
     return Result(
         dataset="flickr30k",
         task=RETRIEVAL,
         checkpoint=f"/logs/{run}{seed}/checkpoints/epoch_30.pt",
-        identity=identity_of("RN50", details | identity, 30),
+        identity=identity_of("RN50", details | identity, 30, run_config),
         images=1000 if comparable else 12,
         comparable=comparable,
         metrics=dict.fromkeys(metric_names(RETRIEVAL), value),
@@ -103,6 +115,9 @@ def test_what_is_no_repetition_stands_alone() -> None:
     again = [result(0.4, seed=0, run="copy")]
     assert [row.runs for row in tables_of(sweep + again)[0].ours] == [1, 1, 1, 1]
     assert [row.runs for row in tables_of(sweep + again, all_are_seeds=True)[0].ours] == [4]
+    faster = {"batch_size": 512, "settings": {"optimizer": {"lr": 1e-3}}}
+    rates = [result(0.1), result(0.2, seed=1, run_config=faster), result(0.3, seed=2, run_config=None)]
+    assert [row.runs for row in tables_of(rates)[0].ours] == [1, 1, 1]
     unknown = [Result("flickr30k", RETRIEVAL, f"{n}.pt", Identity("RN50"), 1000, True, {"acc1": 1.0}) for n in "ab"]
     assert [row.runs for row in tables_of(unknown)[0].ours] == [1, 1]
 

@@ -1,0 +1,61 @@
+"""What became of the samples that a data worker has read: the evidence when there is nothing to train on."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from isogclr.errors import DataError, NoUsableSampleError, TooFewSamplesError
+
+_SHOWN = 12  # extensions that an error lists
+
+
+@dataclass
+class Tally:
+    """Counts of one pass of one worker over its data."""
+
+    drawn: int = 0
+    usable: int = 0
+    undecodable: int = 0
+    unreadable_shards: int = 0
+    first_decoding_error: str = ""
+    first_shard_error: str = ""
+    extensions: set[str] = field(default_factory=set)  # of samples that lack an image or a caption
+
+    @property
+    def incomplete(self) -> int:
+        return self.drawn - self.usable - self.undecodable
+
+    def note_undecodable(self, name: str, error: Exception) -> None:
+        logging.warning("%s can not be decoded (%r); it is left out", name, error)
+        self.undecodable += 1
+        self.first_decoding_error = self.first_decoding_error or f"{name}: {error!r}"
+
+    def note_shard(self, url: str, error: Exception) -> None:
+        logging.warning("shard %s: %r; its samples, or those that follow the damage, are left out", url, error)
+        self.unreadable_shards += 1
+        self.first_shard_error = self.first_shard_error or f"{url}: {error!r}"
+
+    def complaint(self, batch_size: int) -> DataError:
+        """Why this pass gave no batch."""
+        if self.drawn == 0 and self.unreadable_shards:
+            return NoUsableSampleError(
+                f"a data worker has tried {self.unreadable_shards:,} times to read a shard and got no sample, at first "
+                f"from {self.first_shard_error}: check that this machine sees them, with `isogclr index verify`"
+            )
+        if self.usable == 0 and self.undecodable:
+            return NoUsableSampleError(
+                f"all {self.undecodable:,} images that a data worker has read failed to decode, the first is "
+                f"{self.first_decoding_error}: expected JPEG, PNG or WebP files; check the data"
+            )
+        if self.usable == 0 and self.drawn:
+            found = ", ".join(sorted(self.extensions)[:_SHOWN]) or "nothing"
+            return NoUsableSampleError(
+                f"none of {self.drawn:,} samples has a caption and an image; found the extensions {found}, "
+                "expected .txt and one of .jpg, .png, .jpeg, .webp: rename the files when the shards are written"
+            )
+        return TooFewSamplesError(
+            f"the shards of a data worker hold {self.usable:,} usable samples "
+            f"({self.incomplete:,} without image or caption, {self.undecodable:,} undecodable), fewer than one "
+            f"batch of {batch_size:,}: use fewer workers, a smaller batch or shards of more equal size"
+        )
