@@ -31,7 +31,10 @@ setup(
     python_requires=">=3.10",
     package_dir={"": "src"},
     packages=find_packages("src"),
-    package_data={"isogclr": ["py.typed", "evaluation/paper.json", "model_configs/*.json"]},
+    package_data={
+        "isogclr": ["py.typed", "evaluation/paper.json", "model_configs/*.json", "report/page_files/*"],
+        "isogclr.demo_data": ["*.tar", "*.json", "NOTICE.md", "LICENSES/*.txt"],
+    },
     install_requires=TRAINING,
     extras_require={
         "parquet": ["pyarrow"],

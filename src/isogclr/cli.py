@@ -8,8 +8,12 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isogclr.errors import InputError, IsogclrError
+
+if TYPE_CHECKING:
+    from isogclr.report.detail import Embed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_index(commands)
     _add_state(commands)
+    _add_report(commands)
     _add_eval(commands)
     _add_export(commands)
     return parser
@@ -161,6 +166,51 @@ def _run_state_verify(options: argparse.Namespace) -> None:
     from isogclr.state.inspect import verify  # noqa: PLC0415
 
     print(verify(options.path))
+
+
+def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("report", help="one HTML page about one or several runs, with PNG and CSV files")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder LOGS/NAME that training wrote")
+    parser.add_argument("--output", type=Path, help="folder to write to (default: report in the first run)")
+    parser.add_argument("--index", type=Path, help="shard index, if not where the run's configuration says")
+    parser.add_argument("--shards", metavar="PATTERN", help="where the shards are now, as in --train-data")
+    parser.add_argument(
+        "--detail", metavar="NAME", help="run whose samples are shown (default: the first that can)"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=4000, help="random samples to read and embed (default: 4000)"
+    )
+    parser.add_argument("--extremes", type=int, default=16, help="hottest and coldest samples shown (default: 16)")
+    parser.add_argument("--row", type=int, action="append", default=[], help="show hard negatives of this row too")
+    parser.add_argument("--model", help="open_clip's name of the model, for a checkpoint that does not say it")
+    parser.add_argument("--device", default="cpu", help="where embeddings are computed")
+    parser.add_argument("--no-embeddings", action="store_true", help="do not load the model")
+    parser.set_defaults(run=_run_report)
+
+
+def _run_report(options: argparse.Namespace) -> None:
+    try:
+        from isogclr.report.make import Options, make_report  # noqa: PLC0415 (matplotlib is slow to import)
+    except ImportError as error:
+        raise InputError(f"{error}: a report needs matplotlib and jinja2; `pip install isogclr[report]`") from error
+
+    def load_embedder(checkpoint: Path) -> Embed:
+        from isogclr.embeddings import Embedder  # noqa: PLC0415 (torch)
+
+        return Embedder(checkpoint, options.model, options.device)
+
+    chosen = Options(
+        index=options.index,
+        shards=options.shards,
+        detail=options.detail,
+        samples=options.samples,
+        extremes=options.extremes,
+        chosen=tuple(options.row),
+    )
+    output = options.output or options.runs[0] / "report"
+    loader = None if options.no_embeddings else load_embedder
+    path = make_report(options.runs, output, chosen, loader, say=lambda text: print(f"{text} …", file=sys.stderr))
+    print(path.absolute())
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
