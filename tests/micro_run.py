@@ -1,4 +1,4 @@
-"""Whole runs of the trainer, small enough for a test: a data set, a model, and processes forked with torch loaded."""
+"""Whole runs of the trainer, small enough for a test: data, a model, and processes forked with torch loaded."""
 
 from __future__ import annotations
 
@@ -209,6 +209,28 @@ def metrics(run_folder: Path, kind: str) -> list[dict[str, Any]]:
     """Lines of metrics.jsonl of one kind."""
     lines = (run_folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+def weights(run_folder: Path, epoch: int = 1) -> dict[str, Any]:
+    """Parameters by name, as a single process names them."""
+    import torch  # noqa: PLC0415
+
+    content = torch.load(run_folder / "checkpoints" / f"epoch_{epoch}.pt", weights_only=True)
+    return {name.removeprefix("module."): value for name, value in content["state_dict"].items()}
+
+
+def stored(run_folder: Path) -> Any:
+    """All rows of the store, as the latest commit has them."""
+    from isogclr.state import STORE_SNAPSHOT, MemoryStore, latest  # noqa: PLC0415
+    from isogclr.state.snapshot import Snapshot  # noqa: PLC0415
+
+    generation = latest(run_folder / "checkpoints" / "generations")
+    assert generation is not None
+    path = generation.path / STORE_SNAPSHOT
+    with Snapshot(path) as snapshot:
+        header = snapshot.header
+    store = MemoryStore.restore(path, header.schema, header.rows, header.index_fingerprint)
+    return store.read(np.arange(store.rows))
 
 
 def _free_port() -> int:

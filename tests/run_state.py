@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from micro_run import metrics
 
 from isogclr.shard_index import ShardIndex
 from isogclr.state import STORE_SNAPSHOT, Snapshot, latest
 from isogclr.state.schema import Values
+from micro_run import metrics
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
-from shard_writing import Member, write_shard
 from torch import Tensor
 
 from isogclr.shard_index import ShardIndex
+from shard_writing import Member, write_shard
 from training.data import EpochBatches, TrainData
 from training.data_config import DataConfig
 from training.positions import Batch

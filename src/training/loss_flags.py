@@ -74,4 +74,5 @@ def _meanings(config: type) -> dict[str, str]:
         arguments = (inspect.getdoc(one) or "").partition("Args:")[2]
         for name, text in re.findall(r"^    (\w+): ((?:.+\n?(?:        .+\n?)*))", arguments, re.MULTILINE):
             found[name] = " ".join(text.split()).rstrip(".").replace("`", "").replace("%", "%%")
+            found[name] = found[name].replace("gamma_decay_steps", GAMMA_DECAY)
     return found

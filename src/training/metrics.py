@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isogclr.errors import ConfigError
 from training.settings import RunSettings
 
 METRICS_FILE = "metrics.jsonl"
@@ -91,7 +90,7 @@ class MetricLog:
 
     def start(self, step: int, resumed_from: str | None) -> None:
         """A mark in metrics.jsonl: after it, lines of the same step replace earlier ones."""
-        self._append({"kind": "start", "time": time.time(), "step": step, "resumed_from": resumed_from})
+        self._append({"kind": "start", "step": step, "resumed_from": resumed_from})
 
     def train(self, step: int, values: Mapping[str, float], record: Mapping[str, Any]) -> None:
         """The metrics of one step, with what only metrics.jsonl keeps (`record`)."""
@@ -124,24 +123,20 @@ class MetricLog:
     def _append(self, record: Mapping[str, Any]) -> None:
         if self._path is None:
             return
-        plain = {name: _plain(value) for name, value in record.items()}
+        plain = {name: _plain(value) for name, value in {**record, "time": time.time()}.items()}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(plain) + "\n")
 
     @staticmethod
     def _tensorboard(folder: Path) -> Any:
-        try:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (optional, slow to import)
-        except ImportError:
-            raise ConfigError(["--report-to tensorboard needs the package tensorboard: install it"]) from None
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (optional, slow to import)
+
         return SummaryWriter(str(folder / "tensorboard"))
 
     @staticmethod
     def _start_wandb(settings: RunSettings, name: str, config: Mapping[str, Any]) -> Any:
-        try:
-            import wandb  # noqa: PLC0415
-        except ImportError:
-            raise ConfigError(["--report-to wandb needs the package wandb: install it"]) from None
+        import wandb  # noqa: PLC0415 (optional)
+
         return wandb.init(
             project=settings.wandb_project,
             name=name,

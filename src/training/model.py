@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from isogclr import model_configs
-from isogclr.errors import ConfigError
-from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, Place
+from isogclr import model_configs, text_tower
+from isogclr.errors import ConfigError, TextTowerError
+from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, SIGLIP_MODEL_OPTIONS, Place
 from training.settings import ModelSettings
 
 
@@ -55,16 +55,21 @@ class Model:
             return cast(AbstractContextManager[None], self.wrapped.no_sync())
         return nullcontext()
 
+    @property
+    def preprocess_config(self) -> dict[str, Any]:
+        """How images are prepared for evaluation, as open_clip's configurations say it."""
+        return dict(open_clip.get_model_preprocess_cfg(self.bare))
+
     @torch.no_grad()
     def clamp_logit_scale(self) -> None:
         """To [1, 100], as CLIP's authors and open_clip do after every step."""
         cast(Tensor, self.bare.logit_scale).clamp_(0, MAX_LOG_LOGIT_SCALE)
 
 
-def create_model(settings: ModelSettings, place: Place, seed: int) -> Model:
-    """The model on its device, the same on all ranks."""
+def create_model(settings: ModelSettings, place: Place, seed: int, tower: Path | None = None) -> Model:
+    """The model on its device, the same on all ranks; its text tower from a folder, if one is given."""
     model_configs.register()
-    name = _local_text_tower(settings.name, settings.text_model)
+    name = _local_text_tower(settings.name, tower)
     seed_everything(seed)
     bare, train_transform, val_transform = open_clip.create_model_and_transforms(
         name,
@@ -88,25 +93,63 @@ def create_model(settings: ModelSettings, place: Place, seed: int) -> Model:
     return Model(bare, wrapped, called, (train_transform, val_transform), tokenizer, config)
 
 
+def prepare_text_tower(settings: ModelSettings, target: Path) -> Path | None:
+    """The folder of the text tower, if it does not come from where open_clip would look. On one rank.
+
+    A DistilBERT becomes a BERT, written to `target`; see `isogclr.text_tower`.
+    """
+    folder = settings.text_model
+    if folder is None:
+        model_configs.register()
+        config = open_clip.get_model_config(settings.name)
+        name = (config or {}).get("text_cfg", {}).get("hf_model_name") or ""
+        if "distilbert" not in name:
+            return None
+        folder = _fetched(name)
+    if not text_tower.is_distilbert(folder):
+        return folder
+    if not target.exists():
+        logging.info(f"Writing the DistilBERT of {folder} as a BERT to {target}")
+        text_tower.convert(folder, target, with_weights=bool(settings.factory_options.get("pretrained_text", True)))
+    return target
+
+
+def _fetched(name: str) -> Path:
+    """The files of a model of the Hugging Face hub, from its cache or by a download."""
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 (only for one model)
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
+    except Exception as error:  # network, cache and permission errors of many kinds
+        raise TextTowerError(
+            f"the text tower {name} can not be fetched ({type(error).__name__}); give a folder that has it with "
+            "--text-model"
+        ) from error
+
+
 def _local_text_tower(name: str, folder: Path | None) -> str:
     """The name of a configuration whose Hugging Face text tower and tokenizer come from a folder."""
     if folder is None:
         return name
     config = open_clip.get_model_config(name)
     if config is None or "hf_model_name" not in config["text_cfg"]:
-        raise ConfigError([f"--text-model {folder}: --model {name} has no Hugging Face text tower to replace"])
+        raise ConfigError([f"--text-model: --model {name} has no Hugging Face text tower to replace"])
     return model_configs.register_variant(name, {"hf_model_name": str(folder), "hf_tokenizer_name": str(folder)})
 
 
 def _model_config(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    config = cast(dict[str, Any], deepcopy(open_clip.get_model_config(name) or {}))
-    if config and options.get("force_image_size") is not None:
+    """What creates the model again, without flags."""
+    found = open_clip.get_model_config(name) or open_clip.get_model_config(name.replace("/", "-"))
+    config = cast(dict[str, Any], deepcopy(found))  # the factory has found it too
+    if options.get("force_image_size") is not None:
         config["vision_cfg"]["image_size"] = options["force_image_size"]
-    if config and options.get("force_context_length") is not None:
+    if options.get("force_context_length") is not None:
         config["text_cfg"]["context_length"] = options["force_context_length"]
-    if config and options.get("force_quick_gelu"):
+    if options.get("force_quick_gelu"):
         config["quick_gelu"] = True
-    return config
+    if options.get("force_custom_text"):
+        config["custom_text"] = True
+    return config | {option: options[option] for option in SIGLIP_MODEL_OPTIONS if option in options}
 
 
 def _with_bnb_linear(model: nn.Module, kind: str, device: torch.device) -> nn.Module:
@@ -134,7 +177,7 @@ def _adjust(model: Any, settings: ModelSettings, place: Place) -> None:
 
 def _distributed(model: nn.Module, settings: ModelSettings, place: Place) -> nn.Module:
     if settings.trace_batch is not None:
-        return cast(nn.Module, open_clip.trace_model(model, batch_size=settings.trace_batch, device=place.device))
+        model = cast(nn.Module, open_clip.trace_model(model, batch_size=settings.trace_batch, device=place.device))
     if place.world_size == 1:
         return model
     if settings.use_bn_sync:

@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,9 +15,8 @@ from isogclr.distributed import Messages, Ranks, end_group
 from isogclr.errors import ConfigError
 from training import params, resume
 from training.failures import FAILED_EXIT_CODE, FailureWatch, end_process
-from training.loss_setup import loss_configuration
 from training.metrics import MetricLog
-from training.model import Model, create_model
+from training.model import Model, create_model, prepare_text_tower
 from training.open_clip_bridge import OpenClip
 from training.resume import Resumed
 from training.run_folder import RunFolder, configuration, copy_code, describe, open_folder
@@ -30,7 +30,6 @@ def run(argv: Sequence[str], stop: StopRequest) -> int:
     """Train or evaluate as the command line says; the exit code says how it ended."""
     try:
         settings, arguments = params.parse(argv)
-        loss_configuration(settings.loss, decay_steps=1)  # its values, before anything starts
     except ConfigError as error:
         return _refuse(error)
     if torch.cuda.is_available():
@@ -73,7 +72,9 @@ def _run(context: Context) -> int:
     if settings.run.copy_codebase and place.is_first and folder.path is not None:
         copy_code(folder)
     resumed = resume.find(settings.run.resume, folder.checkpoints, context.messages)
-    model = create_model(settings.model, place, settings.run.seed)
+    tower = prepare_text_tower(settings.model, folder.scratch / "text_model") if place.is_first else None
+    tower = context.messages.from_first(None if tower is None else str(tower))
+    model = create_model(settings.model, place, settings.run.seed, None if tower is None else Path(tower))
     evaluation = open_clip.evaluation_data(model.transforms, model.tokenizer) if place.is_first else {}
     finish_sync = None if folder.path is None else open_clip.start_remote_sync(folder.path)
     if settings.data is None:

@@ -13,12 +13,12 @@ import pytest
 import torch
 import webdataset
 from torch.utils.data import get_worker_info
-from training_data import numbers, open_data, plain_transform, read, tokenize, write_shards
 from webdataset.filters import _shuffle
 
 from isogclr.shard_index import ShardIndex
 from training.data_config import DataConfig
 from training.seeds import derive_seed
+from training_data import numbers, open_data, plain_transform, read, tokenize, write_shards
 
 SEED = 7
 SIZES = [31, 4, 17, 58, 9, 23, 40]  # uneven: some workers begin again while others are not through
@@ -91,8 +91,12 @@ def test_batches_are_those_of_open_clip(
         assert ours.samples_per_epoch == theirs.dataloader.num_samples
         for epoch in range(2):
             theirs.set_epoch(epoch)
+            torch.manual_seed(epoch)
             found = read(ours.epoch(epoch))
+            state = torch.get_rng_state()
+            torch.manual_seed(epoch)
             expected = list(theirs.dataloader)
+            assert torch.equal(state, torch.get_rng_state())  # the loader's base seed is drawn as often
             assert len(found) == len(expected)
             for one, (images, texts) in zip(found, expected, strict=True):
                 assert torch.equal(one.images, images)

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from micro_run import arguments, metrics, run, write_model, write_shards
-from run_state import last_commit, state_by_sample
 
 from isogclr.shard_index import ShardIndex
+from micro_run import arguments, metrics, run, write_model, write_shards
+from run_state import last_commit, state_by_sample
 
 SHARDS, SAMPLES = 4, 13  # of each shard 12 can be decoded
 USABLE = SHARDS * (SAMPLES - 1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from micro_run import Job, arguments, metrics, run, start, write_csv, write_model, write_shards
 from run_state import assert_same_end
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from micro_run import Job, arguments, metrics, run, write_csv, write_model, write_shards
 from run_state import assert_same_end, last_commit, losses, read_rows
 
