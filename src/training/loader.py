@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
-import re
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from training.positions import Batch, Part
 from training.seeds import generators_preserved
 from training.stream import Preparation, Task, WorkerStream
 from training.unseen import Unseen
-
-_DEATH = re.compile(r"DataLoader worker \(pid")
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Loader:
         self._dataset.set_order(order)
         if self._loader is None:
             self._loader = self._open()
-        return _checked(iter(self._loader))
+        return _checked(iter(self._loader), self._processes > 0)
 
     def _open(self) -> DataLoader[Any]:
         self._closing = multiprocessing.Value("b", 0, lock=False)
@@ -141,12 +138,12 @@ def _keeping_generators(stream: Iterator[Batch]) -> Iterator[Batch]:
         yield batch
 
 
-def _checked(batches: Iterator[Batch | IsogclrError]) -> Iterator[Batch]:
+def _checked(batches: Iterator[Batch | IsogclrError], has_processes: bool) -> Iterator[Batch]:
     while True:
         try:
             batch = next(batches, None)
-        except RuntimeError as error:
-            death = worker_death(error)
+        except (RuntimeError, OSError, EOFError) as error:
+            death = worker_death(error, is_receiving=has_processes)
             if death is None:
                 raise
             raise death from error
@@ -157,13 +154,19 @@ def _checked(batches: Iterator[Batch | IsogclrError]) -> Iterator[Batch]:
         yield batch
 
 
-def worker_death(error: BaseException) -> DataWorkerError | None:
-    """What torch's signal handler says when a worker process has died. It raises wherever the program just is."""
-    if not isinstance(error, RuntimeError) or not _DEATH.match(str(error)):
-        return None  # an exception that left a worker has another text
+def worker_death(error: BaseException, is_receiving: bool = False) -> DataWorkerError | None:
+    """Whether this error means that a worker process has died.
+
+    torch's signal handler says so, wherever the program just is; or a tensor is not handed over any more.
+    """
+    text = str(error).strip()
+    is_told = isinstance(error, RuntimeError) and text.startswith("DataLoader worker (pid")
+    is_cut_off = is_receiving and isinstance(error, OSError | EOFError)
+    if text.startswith("Caught ") or not (is_told or is_cut_off):  # "Caught": an exception of a worker that lives
+        return None
     return DataWorkerError(
-        f"a data worker process ended by itself ({error}): often memory or shared memory is full; use fewer "
-        "workers or a smaller batch, and resume from the last checkpoint"
+        f"a data worker process ended by itself ({text or type(error).__name__}): often memory or shared memory is "
+        "full; use fewer workers or a smaller batch, and resume from the last checkpoint"
     )
 
 

@@ -181,7 +181,7 @@ class Training:
         """Evaluate, then commit: a crash in between repeats the evaluation, and nothing else."""
         progress, parts = self._progress, self._parts
         if self._context.place.is_first:
-            # A validation loader draws a seed when its workers start, after a resume too: not from what training uses.
+            # A validation loader draws a seed when its workers start, after a resume again: not from training's.
             with generators_preserved():
                 found = self._context.open_clip.evaluate(
                     parts.model.wrapped, self._evaluation, completed, parts.metrics.writer, parts.model.tokenizer

@@ -1,8 +1,8 @@
 """The state of a sample follows it by (shard, key), wherever it moves.
 
-A step that holds the whole data set does not depend on the order of samples, and augmentation depends on seed, epoch
-and row: so a run whose data is moved about between epochs must come to the same state for every sample, up to the
-order of summation. Every shard has an image that can not be decoded in its middle, which must not shift anybody.
+A step that holds the whole data set does not depend on the order of samples, and augmentation depends on seed,
+epoch and row: so a run whose data is moved about between epochs must come to the same state for every sample, up
+to the order of summation. An image in the middle of every shard can not be decoded, which must not shift anybody.
 """
 
 from __future__ import annotations
@@ -105,13 +105,18 @@ def test_state_follows_samples(
     found, expected = (samples(tmp_path / "logs" / name) for name in ("moved", "stayed"))
     assert found.keys() == expected.keys()
     assert sum(row["visits"] == 3 for row in expected.values()) == USABLE
-    names = next(iter(expected.values())).dtype.names
-    for place, row in expected.items():
-        assert found[place]["visits"] == row["visits"], place
-        assert found[place]["last_epoch"] == row["last_epoch"], place
-        assert [found[place][name] for name in names] == pytest.approx([row[name] for name in names], rel=1e-3, abs=1e-5)
-    temperatures = [row["image_temperature"] for row in expected.values() if row["visits"]]
-    assert len(set(np.round(temperatures, 6))) > USABLE // 2  # samples can be told apart
+    one, other = (np.array([rows[place] for place in sorted(expected)]) for rows in (found, expected))
+    assert_close(one[other["visits"] > 0], other[other["visits"] > 0])
+    assert not one[other["visits"] == 0].view(np.uint8).any()
+
+
+def assert_close(found: Any, expected: Any) -> None:
+    """Closer to what is expected than samples are to each other, by far; nobody has another's state."""
+    for name in expected.dtype.names:
+        if expected.dtype[name].kind == "u":
+            assert np.array_equal(found[name], expected[name]), name
+            continue
+        assert np.abs(found[name] - expected[name]).max() < 0.02 * expected[name].std(), name
 
 
 def rewind(run_folder: Path) -> None:
