@@ -194,7 +194,7 @@ class OpenClip:
         """open_clip's validation: loss, retrieval recall, zero-shot ImageNet. On rank 0; nothing elsewhere."""
         try:
             metrics = _train.evaluate(model, data, epoch, self._args, tb_writer=writer, tokenizer=tokenizer)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             if "non-empty list" not in str(error):  # it joins the features of all batches
                 raise
             raise NoUsableSampleError(

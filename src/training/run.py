@@ -19,9 +19,10 @@ from training.metrics import MetricLog
 from training.model import Model, create_model, prepare_text_tower
 from training.open_clip_bridge import OpenClip
 from training.resume import Resumed
-from training.run_folder import RunFolder, configuration, copy_code, describe, open_folder
+from training.run_folder import RunFolder, configuration, copy_code, describe, open_folder, state_folder
 from training.session import Context, train
 from training.signals import STOPPED_EXIT_CODE, StopRequest
+from training.sources_setup import check_not_in_use
 
 USAGE_EXIT_CODE = 2
 
@@ -71,6 +72,8 @@ def _run(context: Context) -> int:
     _announce(context)
     if settings.run.copy_codebase and place.is_first and folder.path is not None:
         copy_code(folder)
+    if settings.data is not None and place.is_first:
+        check_not_in_use(state_folder(settings.run, folder))
     resumed = resume.find(settings.run.resume, folder.checkpoints, context.messages)
     tower = prepare_text_tower(settings.model, folder.scratch / "text_model") if place.is_first else None
     tower = context.messages.from_first(None if tower is None else str(tower))

@@ -20,7 +20,7 @@ from isogclr.distributed import Messages
 from isogclr.durable import replace_file
 from isogclr.errors import TrainingError
 from training import open_clip_bridge as bridge
-from training.settings import Settings
+from training.settings import RunSettings, Settings
 
 _PACKAGES = ("isogclr", "torch", "torchvision", "open_clip_torch", "webdataset", "timm", "transformers", "numpy")
 
@@ -65,6 +65,11 @@ def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> 
     bridge.setup_logging(log_file if logs else None, level)
     logging.captureWarnings(True)
     return RunFolder(name, path, path)
+
+
+def state_folder(settings: RunSettings, folder: RunFolder) -> Path:
+    """Where the live state of the samples lies."""
+    return settings.state_dir or folder.scratch / "state"
 
 
 def _default_name(settings: Settings) -> str:

@@ -25,7 +25,7 @@ from training.nodes import Node, find_node
 from training.open_clip_bridge import OpenClip, Place, autocast
 from training.optimization import Optimization
 from training.resume import Resumed, check_loss, load_weights
-from training.run_folder import RunFolder, configuration, describe, versions
+from training.run_folder import RunFolder, configuration, describe, state_folder, versions
 from training.sample_state import StateTable
 from training.seeds import generators_preserved
 from training.settings import Settings
@@ -212,12 +212,17 @@ def _open_store(
     resumed: Resumed | None,
     node: Node,
 ) -> RowStore:
-    state_folder = context.settings.run.state_dir or folder.scratch / "state"
     snapshot = None if resumed is None else resumed.snapshot
     if resumed is not None and snapshot is None and loss.state_columns:
         logging.warning(f"{resumed.source} has no state of samples: all of them start as never visited")
     return open_store(
-        state_folder, schema_for(loss.state_columns), data.rows, index, snapshot, context.messages, node
+        state_folder(context.settings.run, folder),
+        schema_for(loss.state_columns),
+        data.rows,
+        index,
+        snapshot,
+        context.messages,
+        node,
     )
 
 

@@ -9,6 +9,7 @@ from isogclr.distributed import Messages
 from isogclr.errors import IndexNotFoundError, ShardIndexError, TrainingError
 from isogclr.shard_index import CsvColumns, ShardIndex
 from isogclr.state import RowStore, Schema, StateStore
+from isogclr.state.lock import StoreLock, lock_path
 from training.data_config import CSV, SYNTHETIC, DataConfig
 from training.nodes import Node
 from training.open_clip_bridge import expand_urls
@@ -75,6 +76,17 @@ def _check_equal(messages: Messages, fingerprint: str) -> None:
         )
 
 
+def check_not_in_use(folder: Path) -> None:
+    """Tell a second run of one name so before it looks for commits: the first may prune them meanwhile."""
+    lock = lock_path(_live_file(folder, 0))
+    if lock.exists():
+        StoreLock(lock).release()
+
+
+def _live_file(folder: Path, node: int) -> Path:
+    return folder / f"node-{node:05d}.live"
+
+
 def open_store(
     folder: Path,
     schema: Schema,
@@ -85,7 +97,7 @@ def open_store(
     node: Node,
 ) -> RowStore:
     """The store of this node: made by its first rank, from a snapshot or empty, and opened by the others."""
-    path = folder / f"node-{node.number:05d}.live"
+    path = _live_file(folder, node.number)
     fingerprint = SYNTHETIC_FINGERPRINT if index is None else index.fingerprint
     store: StateStore | None = None
     if node.is_first_rank:
