@@ -97,8 +97,11 @@ CHANGES: list[list[tuple[int, dict[str, Any]]]] = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["shards", "csv"])
-@pytest.mark.parametrize("changes", CHANGES, ids=["to-1", "to-3", "all-changed", "workers", "again-and-again"])
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [*(("shards", changes) for changes in CHANGES), ("csv", CHANGES[2]), ("csv", CHANGES[4])],
+    ids=["to-1", "to-3", "all-changed", "workers", "again-and-again", "csv-all-changed", "csv-again-and-again"],
+)
 def test_another_set_up_visits_each_sample_once(
     kind: str, changes: list[tuple[int, dict[str, Any]]], model: str, tmp_path: Path
 ) -> None:
@@ -132,9 +135,9 @@ def assert_schedule_goes_on(run_folder: Path, lr: float = 0.001, epochs: int = 2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["shards", "csv"])
 @pytest.mark.parametrize(
-    ("ranks", "workers", "batch_size", "accumulation"), [(3, 0, 5, 1), (1, 2, 7, 1), (3, 2, 3, 2)]
+    ("kind", "ranks", "workers", "batch_size", "accumulation"),
+    [("shards", 3, 0, 5, 1), ("shards", 1, 2, 7, 1), ("shards", 3, 2, 3, 2), ("csv", 3, 2, 3, 2)],
 )
 def test_counts_that_do_not_divide(
     kind: str, ranks: int, workers: int, batch_size: int, accumulation: int, model: str, tmp_path: Path
