@@ -69,14 +69,17 @@ def all_ones(visits: Any, times: int = 1) -> bool:
         (2, {"workers": 0, "accum_freq": 2}, {"stop_at": 1, "STOP_RANK": "1"}),
         (2, {"workers": 2, "save_every_n_steps": 1}, {"stop_at": -1}),
         (1, {"workers": 2}, {"stop_at": 23}),  # the last step of the first epoch
+        (1, {"workers": 2, "val_data": "shards"}, {"stop_at": 30}),  # an evaluation before it, and one behind
         (1, {"workers": 0}, {"stop_at": 47}),  # the last of all
     ],
-    ids=["one", "two-usr1", "two-signal-to-one", "before-torch", "end-of-epoch", "end-of-run"],
+    ids=["one", "two-usr1", "two-signal-to-one", "before-torch", "end-of-epoch", "evaluated", "end-of-run"],
 )
 def test_same_set_up_is_bit_for_bit(
     ranks: int, flags: dict[str, Any], stop: dict[str, Any], model: str, tmp_path: Path
 ) -> None:
     data = write_shards(tmp_path / "data", EVEN)
+    if "val_data" in flags:
+        flags = {**flags, "val_data": write_shards(tmp_path / "validation", [8], seed=1)}
     whole = Run(model, data, tmp_path, "whole", **flags)
     whole.go_on(ranks)
     stopped = Run(model, data, tmp_path, **flags)
@@ -157,6 +160,7 @@ def test_counts_that_do_not_divide(
     batches = math.ceil(math.ceil(left / parts) / batch_size) * max(1, workers)  # of a rank, for the largest share
     drawn = math.ceil(batches / accumulation) * accumulation * batch_size * ranks
     assert left <= after[before == 0].sum() <= drawn
+    assert_schedule_goes_on(stopped.path, epochs=1)
     assert drawn < left + parts * batch_size * (1 + accumulation)
 
 
