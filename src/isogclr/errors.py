@@ -224,3 +224,7 @@ class TrainingError(IsogclrError):
 
 class TextTowerError(IsogclrError):
     """A Hugging Face text tower that can not be found or used."""
+
+
+class DemoError(IsogclrError):
+    """A training run of the demo that failed."""
