@@ -87,7 +87,7 @@ def read_weights(path: Path) -> Weights:
     )
 
 
-def load_model(path: Path, model_name: str | None = None, device: str = "cpu") -> LoadedModel:
+def load_model(path: Path, model_name: str | None = None, device: str | torch.device = "cpu") -> LoadedModel:
     """The model of a checkpoint. `model_name` (of open_clip, or ours) wins over what the checkpoint says."""
     weights = read_weights(path)
     name = model_name or weights.details.get("model")
