@@ -1,7 +1,7 @@
 """What the trainer relies on in open_clip and open_clip_train: a release that changes it fails here first.
 
 Three kinds: flags, each with who honours it; signatures of what is called; and the text of functions whose work
-`training` does itself. When a digest fails, read what has changed in that function, follow it, and update the digest.
+`training` does itself. When a digest fails, read what has changed there, follow it, and update the digest.
 """
 
 from __future__ import annotations
