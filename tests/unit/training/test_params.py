@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import re
 from pathlib import Path
@@ -250,7 +249,7 @@ class TestHelp:
     def test_every_option_of_ours_has_a_meaning_and_a_default(self, text: str) -> None:
         ours = text.partition("and every flag of open_clip_train.main:")[0]
         entries = re.split(r"\n  (?=-)", ours.partition("loss, sample identity and state:")[2])
-        found = {re.match(r"--[\w-]+", entry.strip()).group(): " ".join(entry.split()) for entry in entries[1:]}  # type: ignore[union-attr]
+        found = {re.split(r"\s", entry, maxsplit=1)[0]: " ".join(entry.split()) for entry in entries[1:]}
         own = params._parser()._actions[1:]
         assert set(found) == {action.option_strings[0] for action in own}
         for flag, entry in found.items():
@@ -262,10 +261,10 @@ class TestHelp:
         places = [text.index(f"\n--loss {loss}:\n") for loss in LOSS_CONFIGS]
         assert places == sorted(places)
         assert text.index("loss, sample identity and state:") < places[0]
-        assert all(f"--loss {{{','.join(LOSSES)}}}" in text for _ in LOSSES)
+        assert f"  --loss {{{','.join(LOSSES)}}}" in text
         for one in loss_flags():
             after = text.index(f"\n--loss {one.loss}:\n")
-            assert text.index(f"\n  {one.flag} ", after) > after
+            assert re.search(rf"\n  {one.flag}\s", text[after:])
 
     def test_open_clips_flags_follow(self, text: str) -> None:
         theirs = text.partition("and every flag of open_clip_train.main:")[2]
@@ -284,4 +283,3 @@ def test_no_flag_of_ours_is_one_of_open_clips() -> None:
     own = {flag for action in params._parser()._actions for flag in action.option_strings} - {"-h", "--help"}
     theirs = {f"--{name.replace('_', '-')}" for name in vars(open_clip_bridge.parse_args([]))}
     assert own & theirs == set()
-    assert isinstance(params._parser(), argparse.ArgumentParser)
