@@ -32,6 +32,6 @@ def check_versions(messages: Messages, versions: Mapping[str, str]) -> None:
     if differences:
         raise TrainingError(
             f"found other package versions than those of rank 0 on {everyone[0][0]}: {'; '.join(differences)}; "
-            "expected the same everywhere: use one environment on a shared file system, or install the same on each "
-            "node"
+            "expected the same everywhere: use one environment on a shared file system, or install the same on "
+            "each node"
         )

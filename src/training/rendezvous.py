@@ -29,8 +29,8 @@ def check_rendezvous(environment: Mapping[str, str] = os.environ, name_seconds: 
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not environment.get(name)]
     if missing:
         raise TrainingError(
-            f"found {world_size(environment)} ranks but no {' and no '.join(missing)}, expected the address of rank "
-            "0: submit a file of scripts/slurm, use torchrun, or unset SLURM_NTASKS for one process"
+            f"found {world_size(environment)} ranks but no {' and no '.join(missing)}, expected the address of "
+            "rank 0: submit a file of scripts/slurm, use torchrun, or unset SLURM_NTASKS for one process"
         )
     address, port = environment["MASTER_ADDR"], environment["MASTER_PORT"]
     _resolve(address, name_seconds)
