@@ -24,8 +24,8 @@ from typing import Any
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
 CONTROLLER, NODES = "isogctl", ("isogn1", "isogn2")
 PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-START_SECONDS = 30
-JOB_SECONDS = 120
+START_SECONDS = 60
+JOB_SECONDS = 240
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "BOOT_FAIL")
 
 
