@@ -12,7 +12,7 @@ from torch import Tensor
 
 from isogclr.errors import InputError
 
-_FAILURE_KEY = "isogclr/failure"
+_FAILURE_KEY, _LEFT_KEY = "isogclr/failure", "isogclr/left"
 
 
 class PendingGather:
@@ -157,6 +157,14 @@ class FailureBoard:
         if self._store is None or not self._store.check([_FAILURE_KEY]):
             return None
         return bytes(self._store.get(_FAILURE_KEY)).decode()
+
+    def leave(self) -> int:
+        """Say that this rank will not look at the board again; returns how many ranks have said so."""
+        return 0 if self._store is None else int(self._store.add(_LEFT_KEY, 1))
+
+    def left(self) -> int:
+        """How many ranks have left."""
+        return 0 if self._store is None else int(self._store.add(_LEFT_KEY, 0))
 
 
 def end_group() -> None:

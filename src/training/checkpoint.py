@@ -29,9 +29,11 @@ from isogclr.errors import TrainingError
 from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_leftovers, write_generation
 from training.loop import Progress
 from training.model import Model
+from training.nodes import Node
 from training.optimization import Optimization
 from training.random_state import capture
 from training.settings import RunSettings
+from training.store_agreement import check_stores_agree, forget_changes
 
 CHECKPOINT, TRAINING = "checkpoint.pt", "training.json"
 LATEST_CHECKPOINT = "epoch_latest.pt"
@@ -54,17 +56,25 @@ class Checkpoints:
         folder: RUN/checkpoints.
         settings: which of them to keep.
         messages: between all ranks.
+        node: of this rank; the stores of all nodes must be equal at a commit.
         run: for the checkpoint files.
         device: whose generator is saved.
     """
 
     def __init__(
-        self, folder: Path, settings: RunSettings, messages: Messages, run: RunFacts, device: torch.device
+        self,
+        folder: Path,
+        settings: RunSettings,
+        messages: Messages,
+        node: Node,
+        run: RunFacts,
+        device: torch.device,
     ) -> None:
         self._folder = folder
         self._root = folder / "generations"
         self._settings = settings
         self._messages = messages
+        self._node = node
         self._run = run
         self._device = device
         if messages.ranks.rank == 0:
@@ -102,6 +112,7 @@ class Checkpoints:
             raise TrainingError(f"ranks are at steps {steps} at a commit, expected one step: this is a bug")
         store.drain()
         self._messages.barrier()
+        check_stores_agree(store, self._messages, self._node)
         if self._messages.ranks.rank == 0:
             keep = completed_epoch is not None and self._is_kept(completed_epoch)
             folder = self._write(progress, everyone, model, optimization, store, completed_epoch, keep)
@@ -110,6 +121,7 @@ class Checkpoints:
             prune(self._root, newest=KEPT_GENERATIONS)
             logging.info(f"Committed step {progress.step} in {time.monotonic() - start:.3f} s: {folder}")
         self._messages.barrier()
+        forget_changes(store, self._messages, self._node)
 
     def _is_kept(self, completed_epoch: int) -> bool:
         """By open_clip's rule for `epoch_N.pt`."""

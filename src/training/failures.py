@@ -17,6 +17,9 @@ POLL_SECONDS = 1.0
 # A rank whose neighbour has failed gets an error from its next collective at once (gloo) or never (NCCL). After
 # this long it ends without one.
 GRACE_SECONDS = 15.0
+# Rank 0 keeps the board, so it leaves last: the others must see that they are not the first to fail. But not later
+# than this: a rank that was killed does not leave, and one may have nothing to notice the failure by.
+LAST_TO_LEAVE_SECONDS = 3.0
 
 
 class FailureWatch:
@@ -28,7 +31,7 @@ class FailureWatch:
     """
 
     def __init__(self, ranks: Ranks, grace_seconds: float = GRACE_SECONDS) -> None:
-        self._rank = ranks.rank
+        self._rank, self._size = ranks.rank, ranks.size
         self._board = FailureBoard()
         self._grace_seconds = grace_seconds
         self._ended = threading.Event()
@@ -50,6 +53,17 @@ class FailureWatch:
             logging.error(cause)
         else:
             logging.info(f"rank {self._rank} ends, because another rank has failed")
+        self._leave()
+
+    def _leave(self) -> None:
+        deadline = time.monotonic() + LAST_TO_LEAVE_SECONDS
+        try:
+            left = self._board.leave()
+            while self._rank == 0 and left < self._size and time.monotonic() < deadline:
+                time.sleep(0.05)
+                left = self._board.left()
+        except RuntimeError:  # the board is gone
+            pass
 
     def _watch(self) -> None:
         while not self._ended.wait(POLL_SECONDS):

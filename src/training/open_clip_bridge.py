@@ -142,6 +142,11 @@ class OpenClip:
         self._args = args
         args.distill = False
 
+    @property
+    def meets_by_environment(self) -> bool:
+        """Whether ranks find each other by MASTER_ADDR and MASTER_PORT."""
+        return self._args.dist_url in (None, "env://")
+
     def start_device(self) -> Place:
         """Join the process group, if the environment names one, and choose the device."""
         device = _distributed.init_distributed_device(self._args)

@@ -12,14 +12,15 @@ from typing import Any
 import torch
 
 from isogclr.distributed import Messages, Ranks, end_group
-from isogclr.errors import ConfigError
-from training import params, resume
+from isogclr.errors import ConfigError, TrainingError
+from training import params, rendezvous, resume
+from training.agreement import check_versions
 from training.failures import FAILED_EXIT_CODE, FailureWatch, end_process
 from training.metrics import MetricLog
 from training.model import Model, create_model, prepare_text_tower
 from training.open_clip_bridge import OpenClip
 from training.resume import Resumed
-from training.run_folder import RunFolder, configuration, copy_code, describe, open_folder
+from training.run_folder import RunFolder, configuration, copy_code, describe, open_folder, versions
 from training.session import Context, train
 from training.signals import STOPPED_EXIT_CODE, StopRequest
 
@@ -37,6 +38,11 @@ def run(argv: Sequence[str], stop: StopRequest) -> int:
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.benchmark = True
     open_clip = OpenClip(arguments)
+    try:
+        if open_clip.meets_by_environment:
+            rendezvous.check_rendezvous()
+    except TrainingError as error:
+        return _refuse_rendezvous(error)
     place = open_clip.start_device()
     watch = FailureWatch(Ranks())
     try:
@@ -63,12 +69,20 @@ def _refuse(error: ConfigError) -> int:
     return USAGE_EXIT_CODE
 
 
+def _refuse_rendezvous(error: TrainingError) -> int:
+    """Said once a node. Ranks of other nodes, who may find nothing wrong, are ended by their launcher."""
+    if rendezvous.speaks():
+        sys.stderr.write(f"python -m training.main: error: {error}\n")
+    return FAILED_EXIT_CODE
+
+
 def _run(context: Context) -> int:
     """The story of a run."""
     settings, place, open_clip = context.settings, context.place, context.open_clip
     folder = open_folder(settings, place, context.messages)
     open_clip.place_run(folder.name, folder.checkpoints)
     _announce(context)
+    check_versions(context.messages, versions())
     if settings.run.copy_codebase and place.is_first and folder.path is not None:
         copy_code(folder)
     resumed = resume.find(settings.run.resume, folder.checkpoints, context.messages)
@@ -84,6 +98,7 @@ def _run(context: Context) -> int:
         finished = train(context, model, evaluation, folder, resumed)
     if finish_sync is not None:
         finish_sync()
+    context.messages.barrier()  # launchers end what is left some time after the first rank has ended
     return 0 if finished else STOPPED_EXIT_CODE
 
 

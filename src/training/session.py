@@ -30,7 +30,8 @@ from training.sample_state import StateTable
 from training.seeds import generators_preserved
 from training.settings import Settings
 from training.signals import StopRequest
-from training.sources_setup import open_index, open_store
+from training.sources_setup import live_file, open_index, open_store
+from training.state_folder import StateFolder, choose_state_folder
 from training.step import Stepper
 
 
@@ -53,6 +54,7 @@ def train(
     settings, place = context.settings, context.place
     assert settings.data is not None
     node = find_node(context.messages)
+    state_folder = choose_state_folder(settings.run.state_dir, folder.scratch, context.messages, node)
     index_path = settings.run.index or folder.scratch / "index"
     index = open_index(settings.data, index_path, context.messages, node)
     data = TrainData.open(
@@ -71,7 +73,7 @@ def train(
     if resumed is not None:
         load_weights(resumed, model.wrapped, optimization)
         progress = _resumed_progress(resumed, progress, place.device)
-    store = _open_store(context, folder, loss, data, index, resumed, node)
+    store = _open_store(context, state_folder, loss, data, index, resumed, node)
     facts = _facts(settings, model, loss)
     config = configuration(settings, folder, place.world_size, index=str(index_path), **facts)
     if place.is_first:
@@ -96,12 +98,14 @@ def train(
     checkpoints = None
     if folder.checkpoints is not None:
         run_facts = RunFacts(folder.name, facts)
-        checkpoints = Checkpoints(folder.checkpoints, settings.run, context.messages, run_facts, place.device)
+        checkpoints = Checkpoints(folder.checkpoints, settings.run, context.messages, node, run_facts, place.device)
     try:
         return Training(context, parts, progress, checkpoints, evaluation).run(resumed)
     finally:
         data.close()
         store.close()
+        if state_folder.is_scratch and node.is_first_rank:
+            live_file(state_folder, node).unlink(missing_ok=True)
         metrics.close()
 
 
@@ -204,20 +208,17 @@ def _resumed_progress(resumed: Resumed, fresh: Progress, device: torch.device) -
 
 def _open_store(
     context: Context,
-    folder: RunFolder,
+    folder: StateFolder,
     loss: ContrastiveLoss,
     data: TrainData,
     index: ShardIndex | None,
     resumed: Resumed | None,
     node: Node,
 ) -> RowStore:
-    state_folder = context.settings.run.state_dir or folder.scratch / "state"
     snapshot = None if resumed is None else resumed.snapshot
     if resumed is not None and snapshot is None and loss.state_columns:
         logging.warning(f"{resumed.source} has no state of samples: all of them start as never visited")
-    return open_store(
-        state_folder, schema_for(loss.state_columns), data.rows, index, snapshot, context.messages, node
-    )
+    return open_store(folder, schema_for(loss.state_columns), data.rows, index, snapshot, context.messages, node)
 
 
 def _facts(settings: Settings, model: Model, loss: ContrastiveLoss) -> dict[str, Any]:
