@@ -1,4 +1,4 @@
-"""What is measured after an epoch, on the first rank, while the others wait: open_clip's validation, and a suite."""
+"""What is measured after an epoch, on the first rank, while the others wait: open_clip's validation, a suite."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ class Evaluation:
         self._settings = settings
         self._place = place
         self._data: dict[str, Any] = open_clip.evaluation_data(model.transforms, model.tokenizer)
-        self._suite = [] if settings.suite is None else locate_suite(settings.suite, settings.data_root or ".")
+        self._suite = (
+            []
+            if settings.suite is None
+            else locate_suite(settings.suite, settings.data_root or ".", settings.datasets)
+        )
 
     def run(self, model: Model, epoch: int, last_epoch: int, metrics: MetricLog) -> dict[str, float]:
-        """Metrics after this many epochs. Training draws the same random numbers as if nothing had been measured."""
+        """Metrics after this many epochs. Training draws the same random numbers as without."""
         with generators_preserved():
             found = self._open_clip.evaluate(model.wrapped, self._data, epoch, metrics.writer, model.tokenizer)
             if self._suite and (epoch % self._settings.every_n_epochs == 0 or epoch == last_epoch):

@@ -119,6 +119,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     measuring.add_argument("--eval-data-root", type=Path, metavar="DIR", help="its data, as for `isogclr eval`")
     measuring.add_argument(
+        "--eval-dataset", nargs="+", default=[], metavar="NAME", help="these data sets instead of the suite's own"
+    )
+    measuring.add_argument(
         "--eval-every-n-epochs",
         type=int,
         default=1,
@@ -322,7 +325,12 @@ def _settings(ours: Namespace, theirs: Namespace, notices: tuple[str, ...]) -> S
         optimizer=_optimizer_settings(theirs),
         loss=_loss_settings(ours, theirs),
         evaluation=EvaluationSettings(
-            ours.eval_suite, ours.eval_data_root, ours.eval_every_n_epochs, theirs.batch_size, theirs.workers
+            ours.eval_suite,
+            tuple(ours.eval_dataset),
+            ours.eval_data_root,
+            ours.eval_every_n_epochs,
+            theirs.batch_size,
+            theirs.workers,
         ),
         notices=notices,
     )

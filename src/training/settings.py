@@ -97,6 +97,7 @@ class EvaluationSettings:
     """A suite of `isogclr eval` that is measured in training; None measures none."""
 
     suite: str | None
+    datasets: tuple[str, ...]  # instead of the suite's own
     data_root: Path | None
     every_n_epochs: int
     batch_size: int
