@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import json
+from datetime import timedelta
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from isogclr.errors import InputError
+
+_FAILURE_KEY, _LEFT_KEY = "isogclr/failure", "isogclr/left"
+
+
+class PendingGather:
+    """A gather that is under way; `wait` gives its result."""
+
+    def __init__(self, everyone: Tensor, own: Tensor, work: dist.Work | None) -> None:
+        self._everyone = everyone
+        self._own = own  # the collective reads it until it is done
+        self._work = work
+
+    def wait(self) -> Tensor:
+        if self._work is not None:
+            self._work.wait()
+        return self._everyone
 
 
 class Ranks:
@@ -16,7 +36,7 @@ class Ranks:
     """
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
-        distributed = dist.is_available() and dist.is_initialized()
+        distributed = _is_distributed()
         self._group = group
         self.rank: int = dist.get_rank(group) if distributed else 0
         self.size: int = dist.get_world_size(group) if distributed else 1
@@ -33,6 +53,17 @@ class Ranks:
         dist.all_gather_into_tensor(everyone, own, group=self._group)
         self.bytes_received += (self.size - 1) * own.numel() * own.element_size()
         return everyone
+
+    @torch.no_grad()
+    def gather_later(self, own: Tensor) -> PendingGather:
+        """`gather` without waiting for it. Every rank must call it in the same order as all other collectives."""
+        if self.size == 1:
+            return PendingGather(own, own, None)
+        own = own.contiguous()
+        everyone = own.new_empty(self.size * own.shape[0], *own.shape[1:])
+        work = dist.all_gather_into_tensor(everyone, own, group=self._group, async_op=True)
+        self.bytes_received += (self.size - 1) * own.numel() * own.element_size()
+        return PendingGather(everyone, own, work)
 
     @torch.no_grad()
     def sum(self, own: Tensor) -> Tensor:
@@ -62,3 +93,85 @@ class Ranks:
                 f"{self._capacity}: give every rank its largest batch first, or drop the uneven one (drop_last)"
             )
         return self._capacity
+
+    def own_group(self, backend: str | None = None) -> Ranks:
+        """The same ranks on a group of their own, so that its collectives need not keep to the order of others."""
+        if self.size == 1:
+            return Ranks()
+        # Rank 0 may evaluate for hours while the others wait; a rank that fails is noticed by other means.
+        timeout = timedelta(days=2) if backend == "gloo" else None
+        return Ranks(dist.new_group(backend=backend, timeout=timeout))
+
+
+class Messages:
+    """Small values between ranks, as JSON, through main memory: for decisions that all ranks must share.
+
+    Args:
+        ranks: of a group that moves CPU tensors (gloo).
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+
+    @classmethod
+    def of(cls, ranks: Ranks) -> Messages:
+        """Messages on a gloo group of their own, whatever the ranks use for tensors."""
+        return cls(ranks.own_group("gloo"))
+
+    def gather(self, value: Any) -> list[Any]:
+        """What every rank has given, by rank."""
+        if self.ranks.size == 1:
+            return [json.loads(json.dumps(value))]
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        lengths = self.ranks.gather(torch.tensor([len(data)]))
+        padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
+        padded[: len(data)] = data
+        rows = self.ranks.gather(padded).view(self.ranks.size, -1)
+        return [
+            json.loads(bytes(row[:length].tolist())) for row, length in zip(rows, lengths.tolist(), strict=True)
+        ]
+
+    def from_first(self, value: Any) -> Any:
+        """What rank 0 has given; the others' values do not matter."""
+        return self.gather(value if self.ranks.rank == 0 else None)[0]
+
+    def barrier(self) -> None:
+        """Return when every rank has called it."""
+        self.gather(None)
+
+
+class FailureBoard:
+    """Where the first rank that fails says why, for all to read: the rendezvous store of the default group."""
+
+    def __init__(self) -> None:
+        self._store = dist.distributed_c10d._get_default_store() if _is_distributed() else None
+
+    def report(self, cause: str) -> bool:
+        """Whether this is the first failure of all; a later one is a consequence of it."""
+        if self._store is None:
+            return True
+        return bytes(self._store.compare_set(_FAILURE_KEY, "", cause)).decode() == cause
+
+    def first(self) -> str | None:
+        """The first failure, if there is one. Raises RuntimeError when the process that keeps the board is gone."""
+        if self._store is None or not self._store.check([_FAILURE_KEY]):
+            return None
+        return bytes(self._store.get(_FAILURE_KEY)).decode()
+
+    def leave(self) -> int:
+        """Say that this rank will not look at the board again; returns how many ranks have said so."""
+        return 0 if self._store is None else int(self._store.add(_LEFT_KEY, 1))
+
+    def left(self) -> int:
+        """How many ranks have left."""
+        return 0 if self._store is None else int(self._store.add(_LEFT_KEY, 0))
+
+
+def end_group() -> None:
+    """Leave the default process group, if there is one."""
+    if _is_distributed():
+        dist.destroy_process_group()
+
+
+def _is_distributed() -> bool:
+    return dist.is_available() and dist.is_initialized()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-Schedule = Callable[[int], float]
+Schedule = Callable[[float], float]
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Constant:
 
     value: float
 
-    def __call__(self, step: int) -> float:
+    def __call__(self, step: float) -> float:
         return self.value
 
 
@@ -31,6 +31,6 @@ class CosineDecay:
     end: float
     decay_steps: int
 
-    def __call__(self, step: int) -> float:
+    def __call__(self, step: float) -> float:
         fraction = min(max(step / self.decay_steps, 0.0), 1.0)
         return self.end + (self.start - self.end) * 0.5 * (1.0 + math.cos(math.pi * fraction))

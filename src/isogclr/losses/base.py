@@ -60,6 +60,10 @@ class SampleState:
             value[kept] = new.columns[name].to(value)[first]
         self.visits[kept] = new.visits.to(self.visits)[first]
 
+    def to(self, device: torch.device | str) -> SampleState:
+        """The same state on a device."""
+        return SampleState({name: value.to(device) for name, value in self.columns.items()}, self.visits.to(device))
+
     def __len__(self) -> int:
         return self.visits.shape[0]
 
@@ -74,7 +78,7 @@ class Inputs(NamedTuple):
     rows: Tensor | None
     state: SampleState | None
     shared: SampleState | None
-    step: int
+    step: float
 
 
 @dataclass(frozen=True)
@@ -105,12 +109,15 @@ class ContrastiveLoss(nn.Module, ABC):
         state_columns: columns of `SampleState` that it keeps for each sample.
         shared_columns: columns of the state that all samples share.
         uses_logit_scale: whether the model's `logit_scale` has an effect.
+        averages_over_ranks: whether the mean over ranks of what they report is the value of the global batch. Of
+            open_clip's losses open_clip logs what the first rank reports.
     """
 
     name: str
     state_columns: tuple[str, ...] = ()
     shared_columns: tuple[str, ...] = ()
     uses_logit_scale: bool = False
+    averages_over_ranks: bool = True
 
     def forward(
         self,
@@ -122,7 +129,7 @@ class ContrastiveLoss(nn.Module, ABC):
         rows: Tensor | None = None,
         state: SampleState | None = None,
         shared: SampleState | None = None,
-        step: int = 0,
+        step: float = 0,
     ) -> LossOutput:
         """Evaluate the loss on the local pairs, together with those of all other ranks.
 
@@ -131,7 +138,7 @@ class ContrastiveLoss(nn.Module, ABC):
             rows: position of each pair's sample in the state, [B] int64.
             state: of these samples.
             shared: of all samples together.
-            step: optimizer steps taken so far, for schedules.
+            step: optimizer steps taken so far, for schedules; a fraction after a change of set-up.
         """
         return self._evaluate(
             Inputs(image_features, text_features, logit_scale, logit_bias, rows, state, shared, step)

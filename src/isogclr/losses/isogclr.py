@@ -108,7 +108,7 @@ class ISogCLRLoss(MovingAverageLoss):
         )
 
     def _learned(
-        self, direction: str, temperature: Tensor, gradient: Tensor, state: SampleState, step: int
+        self, direction: str, temperature: Tensor, gradient: Tensor, state: SampleState, step: float
     ) -> dict[str, Tensor]:
         """Steps 8 and 9: new temperature, momentum and, with Adam, second moment, as columns of the state."""
         config, prefix = self.config, f"{direction}_" if direction else ""

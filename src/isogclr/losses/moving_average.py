@@ -168,7 +168,7 @@ class MovingAverageLoss(ContrastiveLoss):
 class Step:
     """One evaluation, after its first pass. Tensors [b], padding included; `batch` of them are real."""
 
-    number: int
+    number: float
     batch: int
     ranks: Ranks
     pairs: Pairs

@@ -20,6 +20,7 @@ class _OpenClipLoss(ContrastiveLoss):
     """
 
     uses_logit_scale = True
+    averages_over_ranks = False
     inner: nn.Module
 
     def __init__(self, ranks: Ranks | None = None, **options: object) -> None:

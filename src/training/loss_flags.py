@@ -1,0 +1,82 @@
+"""Flags of the losses: a `--NAME-OPTION` for every field of a loss's configuration, documented by its docstring."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import MISSING, dataclass, fields
+
+from isogclr.config import CyCLIPConfig, ISogCLRConfig, MovingAverageConfig, SogCLRConfig
+
+LOSS_CONFIGS: dict[str, type] = {"isogclr": ISogCLRConfig, "sogclr": SogCLRConfig, "cyclip": CyCLIPConfig}
+# The schedule of γ counts steps, which nobody knows before the data is open: its flag counts epochs.
+GAMMA_DECAY = "gamma_decay_epochs"
+
+
+@dataclass(frozen=True)
+class LossFlag:
+    """A flag and the field that it sets."""
+
+    loss: str
+    option: str
+    kind: type
+    choices: tuple[str, ...] | None
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.loss}-{self.option.replace('_', '-')}"
+
+    @property
+    def destination(self) -> str:
+        return self.flag[2:].replace("-", "_")
+
+
+def loss_flags() -> Iterator[LossFlag]:
+    """All of them, by loss, in the order of the fields."""
+    for loss, config in LOSS_CONFIGS.items():
+        hints, meanings = typing.get_type_hints(config), _meanings(config)
+        for field in fields(config):
+            if field.name == "gamma_decay_steps":
+                meaning = "length of the cosine, in epochs (default: half of the run)"
+                yield LossFlag(loss, GAMMA_DECAY, float, None, meaning)
+                continue
+            kind, choices = _kind(hints[field.name])
+            yield LossFlag(loss, field.name, kind, choices, _with_default(meanings[field.name], field.default))
+
+
+def _kind(hint: object) -> tuple[type, tuple[str, ...] | None]:
+    """The type of a flag's value, and its choices if it is one of some words."""
+    if typing.get_origin(hint) is typing.Literal:
+        return str, tuple(typing.get_args(hint))
+    if isinstance(hint, types.UnionType):
+        return next(one for one in typing.get_args(hint) if one is not type(None)), None
+    assert isinstance(hint, type)
+    return hint, None
+
+
+def _with_default(meaning: str, default: object) -> str:
+    """On a command line nobody writes None: what it does is the default."""
+    assert default is not MISSING
+    if default is None:
+        meaning, _, shown = meaning.partition("; None ")
+        assert shown
+    else:
+        shown = "off" if default is False else str(default)
+    return f"{meaning} (default: {shown})"
+
+
+def _meanings(config: type) -> dict[str, str]:
+    """The lines of `Args:` in the docstring of a configuration and of those it extends."""
+    found: dict[str, str] = {}
+    for one in reversed(config.__mro__):
+        if not issubclass(one, MovingAverageConfig | CyCLIPConfig):
+            continue
+        arguments = (inspect.getdoc(one) or "").partition("Args:")[2]
+        for name, text in re.findall(r"^    (\w+): ((?:.+\n?(?:        .+\n?)*))", arguments, re.MULTILINE):
+            found[name] = " ".join(text.split()).rstrip(".").replace("`", "").replace("%", "%%")
+            found[name] = found[name].replace("gamma_decay_steps", GAMMA_DECAY)
+    return found

@@ -1,0 +1,162 @@
+"""Metrics of a run: to the log in open_clip's words, to TensorBoard, to W&B, and to metrics.jsonl."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from training.settings import RunSettings
+
+METRICS_FILE = "metrics.jsonl"
+# What the losses call their statistics, and what they are called in the log.
+_DIRECTIONS = ("image", "text")
+_NAMES = {"rows_kept_not_finite": "kept_rows"} | {
+    f"{direction}_{theirs}": f"{direction}.{ours}"
+    for direction in _DIRECTIONS
+    for theirs, ours in {
+        "temperature": "temperature.mean",
+        "temperature_q05": "temperature.q05",
+        "temperature_q50": "temperature.q50",
+        "temperature_q95": "temperature.q95",
+        "at_min": "temperature.at_minimum",
+        "at_max": "temperature.at_maximum",
+        "abs_gradient": "temperature.gradient",
+        "log_mean": "log_mean.mean",
+        "weight_sum": "weight_sum.mean",
+    }.items()
+}
+
+
+def public_name(statistic: str) -> str:
+    """The name of a loss's statistic in the log."""
+    return _NAMES.get(statistic, statistic)
+
+
+def learned_summary(statistics: Mapping[str, float]) -> str:
+    """What the loss has learned about its samples, for one line of the log; all of it is in metrics.jsonl."""
+    parts = [f"Objective: {statistics['objective']:#.5g}"] if "objective" in statistics else []
+    for direction in _DIRECTIONS:
+        value = {name: statistics.get(f"{direction}.temperature.{name}") for name in ("mean", "q05", "q50", "q95")}
+        if None not in value.values():
+            quantiles = " ".join(f"{value[name]:.3g}" for name in ("q05", "q50", "q95"))
+            bounds = (statistics[f"{direction}.temperature.at_{end}"] for end in ("minimum", "maximum"))
+            at_bounds = "/".join(f"{100 * share:.0f}" for share in bounds)
+            parts.append(f"τ {direction}: {value['mean']:.4g} ({quantiles}; {at_bounds}% at bounds)")
+    if statistics.get("kept_rows"):
+        parts.append(f"Not finite: {statistics['kept_rows']:.0f} rows kept")
+    return "".join(f" {part}" for part in parts)
+
+
+class Average:
+    """The last value and the mean of all since the last reset."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.last, self._sum, self._count = 0.0, 0.0, 0
+
+    def add(self, value: float) -> None:
+        self.last = value
+        self._sum += value
+        self._count += 1
+
+    @property
+    def mean(self) -> float:
+        return self._sum / max(self._count, 1)
+
+
+class MetricLog:
+    """Where metrics go. Every rank has one; only the first rank's does anything.
+
+    Args:
+        folder: of the run; None stores nothing.
+        settings: which reports were asked for.
+        is_first: whether this is rank 0.
+        name: of the run.
+        config: of the run, for W&B.
+    """
+
+    def __init__(
+        self, folder: Path | None, settings: RunSettings, is_first: bool, name: str, config: Mapping[str, Any]
+    ) -> None:
+        self._path = folder / METRICS_FILE if folder is not None and is_first else None
+        self.writer = self._tensorboard(folder) if settings.tensorboard and is_first and folder else None
+        self._wandb = self._start_wandb(settings, name, config) if settings.wandb and is_first else None
+
+    def start(self, step: int, resumed_from: str | None) -> None:
+        """A mark in metrics.jsonl: after it, lines of the same step replace earlier ones."""
+        self._append({"kind": "start", "step": step, "resumed_from": resumed_from})
+
+    def train(self, step: int, values: Mapping[str, float], record: Mapping[str, Any]) -> None:
+        """The metrics of one step, with what only metrics.jsonl keeps (`record`)."""
+        named = {f"train/{name}": value for name, value in values.items()}
+        if self.writer is not None:
+            for name, value in named.items():
+                self.writer.add_scalar(name, value, step)
+        if self._wandb is not None:
+            self._wandb.log({**named, "step": step}, step=step)
+        self._append({"kind": "train", "step": step, **record, **values})
+
+    def validation(self, step: int, epoch: int, values: Mapping[str, float]) -> None:
+        """Metrics of an evaluation; open_clip's own code has written those to the log and to TensorBoard."""
+        if not values:
+            return
+        if self._wandb is not None:
+            self._wandb.log({**{f"val/{name}": value for name, value in values.items()}, "epoch": epoch}, step=step)
+        self._append({"kind": "val", "step": step, **values, "epoch": epoch})
+
+    def suite(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Metrics of a suite of `isogclr eval`, to the log and to TensorBoard; `validation` does the rest."""
+        logging.info(f"Eval Epoch: {epoch} " + "\t".join(f"{name}: {value:.4f}" for name, value in values.items()))
+        if self.writer is not None:
+            for name, value in values.items():
+                self.writer.add_scalar(f"val/{name}", value, epoch)
+
+    def distribution(self, step: int, epoch: int, record: Mapping[str, Any]) -> None:
+        """A histogram of a column of the store."""
+        self._append({"kind": "distribution", "step": step, "epoch": epoch, **record})
+
+    def close(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+        if self._wandb is not None:
+            self._wandb.finish()
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        if self._path is None:
+            return
+        plain = {name: _plain(value) for name, value in {**record, "time": time.time()}.items()}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(plain) + "\n")
+
+    @staticmethod
+    def _tensorboard(folder: Path) -> Any:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (optional, slow to import)
+
+        return SummaryWriter(str(folder / "tensorboard"))
+
+    @staticmethod
+    def _start_wandb(settings: RunSettings, name: str, config: Mapping[str, Any]) -> Any:
+        import wandb  # noqa: PLC0415 (optional)
+
+        return wandb.init(
+            project=settings.wandb_project,
+            name=name,
+            id=name,
+            notes=settings.wandb_notes,
+            resume="auto" if settings.resume == "latest" else None,
+            config=dict(config),
+        )
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no NaN and no infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

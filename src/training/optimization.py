@@ -1,0 +1,134 @@
+"""Optimizer, gradient scaler and learning rate: from gradients to a step that was taken, or not."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import AdamW, Optimizer
+
+from training.open_clip_bridge import Cooldown, Schedule, learning_rate
+from training.settings import OptimizerSettings
+
+
+class Optimization:
+    """Everything that turns gradients into a step.
+
+    Args:
+        model: whose parameters are trained, with DDP around it if there is one.
+        settings: of the optimizer.
+        precision: `amp` scales gradients.
+        device: of the parameters.
+    """
+
+    def __init__(self, model: nn.Module, settings: OptimizerSettings, precision: str, device: torch.device) -> None:
+        self._model = model
+        self._settings = settings
+        self.optimizer = create_optimizer(model, settings)
+        self.scaler = GradScaler(device=device.type) if precision == "amp" else None
+        self._schedule: Schedule | None = None
+        self._taken = False
+        self.optimizer.register_step_post_hook(self._remember)
+
+    def plan(self, steps_per_epoch: int, epochs: int) -> None:
+        """The learning rate over the run, once its length is known."""
+        settings = self._settings
+        cooldown = None
+        if settings.scheduler == "const-cooldown":
+            assert settings.epochs_cooldown is not None
+            steps = steps_per_epoch * settings.epochs_cooldown
+            cooldown = Cooldown(steps, settings.cooldown_power, settings.cooldown_end)
+        base = settings.lr if settings.lr is not None else self.optimizer.defaults["lr"]
+        self._schedule = learning_rate(
+            settings.scheduler, self.optimizer, base, settings.warmup_steps, steps_per_epoch * epochs, cooldown
+        )
+
+    def begin(self, schedule_step: float) -> None:
+        """Set the learning rate and forget the old gradients."""
+        if not self._settings.skip_scheduler:
+            assert self._schedule is not None
+            self._schedule(schedule_step)
+        self.optimizer.zero_grad()
+
+    def backward(self, loss: Tensor) -> None:
+        scaled = loss if self.scaler is None else self.scaler.scale(loss)
+        scaled.backward()  # type: ignore[no-untyped-call]
+
+    def step(self) -> bool:
+        """Clip, step. False if the scaler found gradients that are not finite and left the step out.
+
+        The optimizer itself says whether it was called, so that nobody has to ask the device.
+        """
+        self._taken = False
+        norm = self._settings.grad_clip_norm
+        if self.scaler is not None and norm is not None:
+            self.scaler.unscale_(self.optimizer)
+        if norm is not None:
+            nn.utils.clip_grad_norm_(self._model.parameters(), norm, norm_type=2.0)
+        if self.scaler is not None:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+        return self._taken
+
+    @property
+    def lr(self) -> float:
+        return float(self.optimizer.param_groups[0]["lr"])
+
+    def _remember(self, *_: Any) -> None:
+        self._taken = True
+
+
+def create_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
+    """AdamW without decay of gains and biases, grouped as open_clip groups them; or a timm optimizer."""
+    optimizer = _timm_optimizer(model, settings) if settings.name.startswith("timm/") else _adamw(model, settings)
+    defaults = {**optimizer.defaults, "weight_decay": settings.weight_decay}
+    shown = ", ".join(f"{name}: {value}" for name, value in defaults.items())
+    logging.info(f"Created {type(optimizer).__name__} ({settings.name}) optimizer: {shown}")
+    return optimizer
+
+
+def _adamw(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
+    trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    without_decay = [value for name, value in trained if _is_gain_or_bias(name, value)]
+    with_decay = [value for name, value in trained if not _is_gain_or_bias(name, value)]
+    assert settings.lr is not None
+    assert settings.beta1 is not None
+    assert settings.beta2 is not None
+    assert settings.eps is not None
+    return AdamW(
+        [
+            {"params": without_decay, "weight_decay": 0.0},
+            {"params": with_decay, "weight_decay": settings.weight_decay},
+        ],
+        lr=settings.lr,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.eps,
+    )
+
+
+def _is_gain_or_bias(name: str, value: Tensor) -> bool:
+    """By open_clip's rule, so that its checkpoints have the same groups."""
+    return value.ndim < 2 or any(part in name for part in ("bn", "ln", "bias", "logit_scale"))
+
+
+def _timm_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
+    from timm.optim import create_optimizer_v2  # noqa: PLC0415 (slow to import, seldom used)
+
+    options: dict[str, Any] = {}
+    if settings.beta1 is not None:
+        options["betas"] = (settings.beta1, settings.beta2)
+    if settings.momentum is not None:
+        options["momentum"] = settings.momentum
+    return create_optimizer_v2(
+        model,
+        settings.name.removeprefix("timm/"),
+        lr=settings.lr,
+        weight_decay=settings.weight_decay,
+        eps=settings.eps,
+        **options,
+    )

@@ -1,0 +1,138 @@
+"""The folder of a run, laid out as open_clip's, and what is written into it at the start."""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import isogclr
+import training
+from isogclr.distributed import Messages
+from isogclr.durable import replace_file
+from isogclr.errors import TrainingError
+from training import open_clip_bridge as bridge
+from training.settings import Settings
+
+_PACKAGES = ("isogclr", "torch", "torchvision", "open_clip_torch", "webdataset", "timm", "transformers", "numpy")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run lives.
+
+    Args:
+        name: of the run.
+        path: None if nothing is to be stored (`--logs none`).
+        scratch: for the live state and an index that nobody asked to keep.
+    """
+
+    name: str
+    path: Path | None
+    scratch: Path
+
+    @property
+    def checkpoints(self) -> Path | None:
+        return None if self.path is None else self.path / "checkpoints"
+
+
+def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> RunFolder:
+    """Create the folder and start to log, on all ranks. A run of the same name is refused, unless it is resumed."""
+    name = messages.from_first(settings.run.name or _default_name(settings))
+    level = logging.DEBUG if settings.run.debug else logging.INFO
+    if settings.run.logs is None:
+        bridge.setup_logging(None, level)
+        return RunFolder(name, None, Path(messages.from_first(tempfile.mkdtemp(prefix="isogclr-"))))
+    path = (settings.run.logs / name).absolute()
+    logs = place.local_rank == 0 if settings.run.log_local else place.is_first
+    log_file = path / (f"out-{place.rank}" if settings.run.log_local else "out.log")
+    if logs:
+        if log_file.exists() and settings.run.resume != "latest":
+            raise TrainingError(
+                f"{path}: found the log of an earlier run, expected a new name; go on with it by --resume latest, "
+                "or choose another --name"
+            )
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    messages.barrier()
+    bridge.setup_logging(log_file if logs else None, level)
+    logging.captureWarnings(True)
+    return RunFolder(name, path, path)
+
+
+def _default_name(settings: Settings) -> str:
+    """As open_clip names runs."""
+    workers, batch = (settings.data.workers, settings.data.batch_size) if settings.data else (0, 0)
+    parts = (
+        datetime.now().strftime("%Y_%m_%d-%H_%M_%S"),
+        f"model_{settings.model.name.replace('/', '-')}",
+        f"lr_{settings.optimizer.lr}",
+        f"b_{batch}",
+        f"j_{workers}",
+        f"p_{settings.model.precision}",
+    )
+    return "-".join(parts)
+
+
+def versions() -> dict[str, str]:
+    """Of everything that a result depends on."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def describe(folder: RunFolder, arguments: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """params.txt, as open_clip writes it, and config.json, for programs. On rank 0."""
+    lines = [f"{name}: {arguments[name]}" for name in sorted(arguments)]
+    logging.info("Params:")
+    for line in lines:
+        logging.info(f"  {line}")
+    if folder.path is not None:
+        replace_file(folder.path / "params.txt", ["".join(f"{line}\n" for line in lines).encode()])
+        replace_file(folder.path / "config.json", [json.dumps(config, indent=1, default=str).encode()])
+
+
+def configuration(settings: Settings, folder: RunFolder, world_size: int, **more: Any) -> dict[str, Any]:
+    """Everything that a report or a later look at the run wants to know, as plain JSON."""
+    data = settings.data
+    return {
+        "name": folder.name,
+        "loss": settings.loss.name,
+        "model": settings.model.name,
+        "precision": settings.model.precision,
+        "train_data": None if data is None else data.train_data,
+        "dataset_type": None if data is None else data.kind,
+        "seed": settings.run.seed,
+        "batch_size": None if data is None else data.batch_size,
+        "accumulation": None if data is None else data.accumulation,
+        "workers": None if data is None else data.workers,
+        "world_size": world_size,
+        "epochs": settings.run.epochs,
+        "settings": json.loads(json.dumps(asdict(settings), default=str)),
+        "versions": versions(),
+        **more,
+    }
+
+
+def copy_code(folder: RunFolder) -> None:
+    """`--copy-codebase`: what trained this model, for whoever wants to know later."""
+    assert folder.path is not None
+    target = folder.path / "code"
+    if target.exists():
+        raise TrainingError(
+            f"{target}: found an earlier copy of the code, expected none; leave --copy-codebase out"
+        )
+    for package in (isogclr, training):
+        source = Path(str(package.__file__)).parent
+        shutil.copytree(source, target / source.name, ignore=shutil.ignore_patterns("__pycache__", "*.tar"))

@@ -1,0 +1,155 @@
+"""Between the loss and the store: rows out, new rows in, on all ranks.
+
+A step reads the state of its own samples, and its new state goes to every rank with one gather, packed as int32:
+
+    row (2 words) | visits (1) | the float32 columns of the schema (C)        one line a sample
+    stop (1) | zeros                                                          one line a rank
+
+so 4 · (C + 3) bytes a sample and rank: 36 for iSogCLR. `last_epoch` is the same for all and is not sent. The gather
+runs on a group of its own while the next forward pass computes; its result is written to the store before the next
+state is read, so a sample that comes twice in a row is never stale.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from isogclr.distributed import PendingGather, Ranks
+from isogclr.losses import LossOutput, SampleState
+from isogclr.state import RowStore
+from isogclr.state.schema import Schema, Values
+
+_HEADER_WORDS = 3  # row, row, visits
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """The new state of a step from all ranks, in order of rank and position."""
+
+    rows: npt.NDArray[np.int64]
+    values: Values
+    stop: bool
+
+
+class StateTable:
+    """The state of all samples, as a training step sees it.
+
+    Args:
+        store: of this node, open in this process.
+        ranks: on a group of their own.
+        device: of the model.
+    """
+
+    def __init__(self, store: RowStore, ranks: Ranks, device: torch.device) -> None:
+        self.store = store
+        self.ranks = ranks
+        self._device = device
+        self._pending: _PendingUpdate | None = None
+        self.wait_seconds = 0.0  # that steps have waited for the exchange, beyond what the forward pass hides
+
+    def read(self, rows: Tensor) -> SampleState:
+        """The state of these samples, with every step that was taken; `settle` must have been called."""
+        assert self._pending is None
+        return to_state(self.store.read(rows.numpy()), self.store.schema, self._device)
+
+    def send(self, rows: Tensor, state: SampleState, *, step: int, epoch: int, taken: bool, stop: bool) -> None:
+        """Start to give all ranks the new state of a step. Of a step that was left out only `stop` counts."""
+        assert self._pending is None
+        gather = self.ranks.gather_later(pack(rows, state, self.store.schema, stop))
+        self._pending = _PendingUpdate(_ToHost(gather, self._device), step, epoch, taken)
+
+    def settle(self) -> bool:
+        """Write what is under way to the store. Returns whether some rank was asked to stop."""
+        if self._pending is None:
+            return False
+        pending, self._pending = self._pending, None
+        start = time.monotonic()
+        words = pending.words.wait()
+        self.wait_seconds += time.monotonic() - start
+        received = unpack(words, self.ranks.size, self.store.schema, pending.epoch)
+        if pending.taken:
+            self.store.write(received.rows, received.values, pending.step)
+        return received.stop
+
+
+class _ToHost:
+    """The result of a gather on its way to main memory.
+
+    On a GPU the copy starts at once, on a stream of its own, behind the step that made the state and before the
+    next forward pass: waiting for it later does not wait for that pass.
+    """
+
+    def __init__(self, gather: PendingGather, device: torch.device) -> None:
+        self._gather = gather
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._stream.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(self._stream):
+                packed = gather.wait()
+                self._host = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
+                self._host.copy_(packed, non_blocking=True)
+
+    def wait(self) -> npt.NDArray[np.int32]:
+        if self._stream is None:
+            return self._gather.wait().numpy()
+        self._stream.synchronize()
+        return self._host.numpy()
+
+
+@dataclass(frozen=True)
+class _PendingUpdate:
+    words: _ToHost
+    step: int
+    epoch: int
+    taken: bool
+
+
+def to_state(values: Values, schema: Schema, device: torch.device) -> SampleState:
+    """Rows of the store as tensors on the device: one copy of all columns, which does not wait."""
+    columns = len(schema.state_columns)
+    words = torch.from_numpy(values.view(np.int32).reshape(len(values), columns + 2))
+    if device.type == "cuda":
+        words = words.pin_memory()
+    words = words.to(device, non_blocking=True)
+    floats = words[:, :columns].contiguous().view(torch.float32)
+    named = {name: floats[:, column] for column, name in enumerate(schema.state_columns)}
+    return SampleState(named, words[:, columns].to(torch.int64))
+
+
+def new_state(output: LossOutput, before: SampleState) -> SampleState:
+    """What a step has made of the state. A loss without state of its own counts visits."""
+    return SampleState({}, before.visits + 1) if output.state is None else output.state
+
+
+@torch.no_grad()
+def pack(rows: Tensor, state: SampleState, schema: Schema, stop: bool) -> Tensor:
+    """Int32 words on the device of the state, [b + 1, C + 3]; see the head of this file."""
+    device = state.visits.device
+    columns = [state.columns[name].to(torch.float32) for name in schema.state_columns]  # a loss orders as it likes
+    floats = [column.contiguous().view(torch.int32)[:, None] for column in columns]
+    addresses = rows.contiguous().view(torch.int32).reshape(-1, 2).to(device, non_blocking=True)
+    lines = torch.cat([addresses, state.visits.to(torch.int32)[:, None], *floats], dim=1)
+    last = lines.new_zeros(1, lines.shape[1])
+    last[0, 0] = int(stop)
+    return torch.cat([lines, last])
+
+
+def unpack(packed: npt.NDArray[np.int32], ranks: int, schema: Schema, epoch: int) -> Exchanged:
+    """Rows and values for the store from what `pack` has made on every rank."""
+    columns = len(schema.state_columns)
+    by_rank = packed.reshape(ranks, -1, columns + _HEADER_WORDS)  # [W, b + 1, C + 3]
+    lines = np.ascontiguousarray(by_rank[:, :-1]).reshape(-1, columns + _HEADER_WORDS)
+    rows = np.ascontiguousarray(lines[:, :2]).view(np.int64).reshape(-1)
+    words = np.empty((len(lines), columns + 2), np.int32)
+    words[:, :columns] = lines[:, _HEADER_WORDS:]
+    words[:, columns] = lines[:, 2]
+    words[:, columns + 1] = epoch + 1
+    values = words.view(schema.dtype).reshape(-1)
+    return Exchanged(rows, values, bool(by_rank[:, -1, 0].any()))
