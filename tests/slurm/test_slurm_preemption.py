@@ -51,9 +51,7 @@ def assert_each_sample_once_an_epoch(place: Place, name: str) -> None:
 @pytest.mark.parametrize("nodes_after", [2, 1])
 def test_preempted_and_requeued(slurm: Slurm, place: Place, nodes_after: int) -> None:
     """Slurm's own signal, Slurm's own queue. Data workers get the signal too."""
-    job = place.submit(
-        "run", global_batch=BATCH, epochs=EPOCHS, workers=1, environment={"STEP_SECONDS": "0.5"}
-    )
+    job = place.submit("run", global_batch=BATCH, epochs=EPOCHS, workers=1, environment={"STEP_SECONDS": "0.5"})
     wait_for_step(place, job, 3)
     important = preempt(slurm, place.folder)
     job.wait_for("requeue: it was stopped on request")
