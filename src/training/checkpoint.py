@@ -26,7 +26,7 @@ import torch
 from isogclr.distributed import Messages
 from isogclr.durable import fsync_directory, fsync_file, temporary_name, write_file
 from isogclr.errors import TrainingError
-from isogclr.state import STORE_SNAPSHOT, RowStore, prune, remove_leftovers, write_generation
+from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_leftovers, write_generation
 from training.loop import Progress
 from training.model import Model
 from training.nodes import Node
@@ -79,6 +79,9 @@ class Checkpoints:
         self._device = device
         if messages.ranks.rank == 0:
             remove_leftovers(self._root)
+            for partial in folder.glob(".partial-epoch_*"):
+                partial.unlink()
+            self._publish_last()
 
     def is_due(self, step: int) -> bool:
         """Whether a commit is asked for when this many steps are done."""
@@ -114,7 +117,7 @@ class Checkpoints:
             keep = completed_epoch is not None and self._is_kept(completed_epoch)
             folder = self._write(progress, everyone, model, optimization, store, completed_epoch, keep)
             if completed_epoch is not None:
-                self._publish(folder / CHECKPOINT, completed_epoch, keep)
+                self._publish(folder / CHECKPOINT, completed_epoch)
             prune(self._root, newest=KEPT_GENERATIONS)
             logging.info(f"Committed step {progress.step} in {time.monotonic() - start:.3f} s: {folder}")
         self._messages.barrier()
@@ -184,7 +187,13 @@ class Checkpoints:
         }
         return content
 
-    def _publish(self, checkpoint: Path, completed_epoch: int, keep: bool) -> None:
+    def _publish_last(self) -> None:
+        """A crash between a commit and the names of its files has left it without them, or without some."""
+        for generation in generations(self._root)[:1]:
+            if generation.manifest.info.get("is_end_of_epoch"):
+                self._publish(generation.path / CHECKPOINT, generation.manifest.info["epoch"])
+
+    def _publish(self, checkpoint: Path, completed_epoch: int) -> None:
         """The names that open_clip gives its files."""
         if self._has_file(completed_epoch):
             _link(checkpoint, self._folder / f"epoch_{completed_epoch}.pt")

@@ -110,6 +110,9 @@ class Loop:
                 return False
         _exhaust(iterator)
         self.settle()
+        if self._asked_to_stop:  # in the last step: evaluation may take longer than whoever asked will wait
+            self._after_step(True)
+            return False
         return True
 
     def settle(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isogclr.errors import ConfigError
 from training.settings import RunSettings
 
 METRICS_FILE = "metrics.jsonl"
@@ -111,6 +111,13 @@ class MetricLog:
             self._wandb.log({**{f"val/{name}": value for name, value in values.items()}, "epoch": epoch}, step=step)
         self._append({"kind": "val", "step": step, **values, "epoch": epoch})
 
+    def suite(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Metrics of a suite of `isogclr eval`, to the log and to TensorBoard; `validation` does the rest."""
+        logging.info(f"Eval Epoch: {epoch} " + "\t".join(f"{name}: {value:.4f}" for name, value in values.items()))
+        if self.writer is not None:
+            for name, value in values.items():
+                self.writer.add_scalar(f"val/{name}", value, epoch)
+
     def distribution(self, step: int, epoch: int, record: Mapping[str, Any]) -> None:
         """A histogram of a column of the store."""
         self._append({"kind": "distribution", "step": step, "epoch": epoch, **record})
@@ -130,18 +137,14 @@ class MetricLog:
 
     @staticmethod
     def _tensorboard(folder: Path) -> Any:
-        try:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (optional, slow to import)
-        except ImportError:
-            raise ConfigError(["--report-to tensorboard needs the package tensorboard: install it"]) from None
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (optional, slow to import)
+
         return SummaryWriter(str(folder / "tensorboard"))
 
     @staticmethod
     def _start_wandb(settings: RunSettings, name: str, config: Mapping[str, Any]) -> Any:
-        try:
-            import wandb  # noqa: PLC0415
-        except ImportError:
-            raise ConfigError(["--report-to wandb needs the package wandb: install it"]) from None
+        import wandb  # noqa: PLC0415 (optional)
+
         return wandb.init(
             project=settings.wandb_project,
             name=name,

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from isogclr import model_configs, text_tower
 from isogclr.errors import ConfigError, TextTowerError
-from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, Place
+from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, SIGLIP_MODEL_OPTIONS, Place
 from training.settings import ModelSettings
 
 
@@ -54,6 +54,11 @@ class Model:
         if isinstance(self.wrapped, DistributedDataParallel):
             return cast(AbstractContextManager[None], self.wrapped.no_sync())
         return nullcontext()
+
+    @property
+    def preprocess_config(self) -> dict[str, Any]:
+        """How images are prepared for evaluation, as open_clip's configurations say it."""
+        return dict(open_clip.get_model_preprocess_cfg(self.bare))
 
     @torch.no_grad()
     def clamp_logit_scale(self) -> None:
@@ -133,14 +138,18 @@ def _local_text_tower(name: str, folder: Path | None) -> str:
 
 
 def _model_config(name: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    config = cast(dict[str, Any], deepcopy(open_clip.get_model_config(name) or {}))
-    if config and options.get("force_image_size") is not None:
+    """What creates the model again, without flags."""
+    found = open_clip.get_model_config(name) or open_clip.get_model_config(name.replace("/", "-"))
+    config = cast(dict[str, Any], deepcopy(found))  # the factory has found it too
+    if options.get("force_image_size") is not None:
         config["vision_cfg"]["image_size"] = options["force_image_size"]
-    if config and options.get("force_context_length") is not None:
+    if options.get("force_context_length") is not None:
         config["text_cfg"]["context_length"] = options["force_context_length"]
-    if config and options.get("force_quick_gelu"):
+    if options.get("force_quick_gelu"):
         config["quick_gelu"] = True
-    return config
+    if options.get("force_custom_text"):
+        config["custom_text"] = True
+    return config | {option: options[option] for option in SIGLIP_MODEL_OPTIONS if option in options}
 
 
 def _with_bnb_linear(model: nn.Module, kind: str, device: torch.device) -> nn.Module:
@@ -168,7 +177,7 @@ def _adjust(model: Any, settings: ModelSettings, place: Place) -> None:
 
 def _distributed(model: nn.Module, settings: ModelSettings, place: Place) -> nn.Module:
     if settings.trace_batch is not None:
-        return cast(nn.Module, open_clip.trace_model(model, batch_size=settings.trace_batch, device=place.device))
+        model = cast(nn.Module, open_clip.trace_model(model, batch_size=settings.trace_batch, device=place.device))
     if place.world_size == 1:
         return model
     if settings.use_bn_sync:

@@ -29,6 +29,8 @@ from open_clip_train import train as _train
 from torch import nn
 from torch.optim import Optimizer
 
+from isogclr.errors import ConfigError
+
 SCHEDULERS = ("cosine", "const", "const-cooldown")
 # What open_clip_train.main gives the model factory for SigLIP.
 SIGLIP_MODEL_OPTIONS: dict[str, Any] = {"init_logit_scale": float(np.log(10)), "init_logit_bias": -10}
@@ -39,7 +41,12 @@ Schedule = Callable[[float], float]  # learning rate at a step, also set in the 
 
 def parse_args(arguments: Sequence[str]) -> Namespace:
     """open_clip_train.main's own command line."""
-    return cast(Namespace, _params.parse_args(list(arguments)))
+    try:
+        return cast(Namespace, _params.parse_args(list(arguments)))
+    except (ValueError, SyntaxError) as error:  # its only flag that raises
+        raise ConfigError(
+            [f"--aug-cfg can not be read ({error}): write name=value, as in scale=(0.9,1.0)"]
+        ) from None
 
 
 def help_text() -> str:

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,15 @@ from isogclr.losses import LOSSES
 from training import open_clip_bridge as bridge
 from training.data_config import DataConfig
 from training.loss_flags import GAMMA_DECAY, LOSS_CONFIGS, loss_flags
-from training.settings import LossSettings, ModelSettings, OptimizerSettings, RunSettings, Settings
+from training.loss_setup import loss_configuration
+from training.settings import (
+    EvaluationSettings,
+    LossSettings,
+    ModelSettings,
+    OptimizerSettings,
+    RunSettings,
+    Settings,
+)
 
 # Arguments of open_clip's model factory that have a flag of the same name.
 _FACTORY_OPTIONS = (
@@ -36,6 +44,14 @@ _FACTORY_OPTIONS = (
     "pretrained_image",
     "cache_dir",
 )
+_REPORTS = ("wandb", "tensorboard")
+# Flags of the fields of `DataConfig` that have another name there.
+_DATA_FLAGS = {
+    "batch_size": "--batch-size",
+    "accumulation": "--accum-freq",
+    "workers": "--workers",
+    "num_samples": "--train-num-samples",
+}
 _COCA_DEFAULTS = {"coca_caption_loss_weight": 2.0, "coca_contrastive_loss_weight": 1.0}
 
 
@@ -49,11 +65,12 @@ def parse(argv: Sequence[str]) -> tuple[Settings, Namespace]:
     _refuse_abbreviations(parser, rest)
     theirs = bridge.parse_args(rest)
     problems = _refusals(ours, theirs)
-    if problems:
-        raise ConfigError(problems)
     if ours.loss is None:
         ours.loss = "siglip" if theirs.siglip else "clip"
     theirs.siglip = ours.loss == "siglip"
+    problems += _data_problems(theirs) + _loss_problems(ours, theirs)
+    if problems:
+        raise ConfigError(problems)
     notices = _notices(ours, theirs, rest)
     return _settings(ours, theirs, notices), theirs
 
@@ -89,19 +106,37 @@ def _parser() -> argparse.ArgumentParser:
         "--text-model",
         type=Path,
         metavar="DIR",
-        help="local folder of the model's Hugging Face text tower and tokenizer, used instead of a download",
+        help="folder of the model's Hugging Face text tower and tokenizer (default: downloaded, or in the cache)",
     )
     run.add_argument(
         "--no-pretrained-text",
         action="store_true",
         help="start a Hugging Face text tower from random weights (default: its pretrained ones, as open_clip)",
     )
+    measuring = parser.add_argument_group("evaluation after an epoch, beside open_clip's own")
+    measuring.add_argument(
+        "--eval-suite", metavar="NAME", help="suite of `isogclr eval` to measure (default: none)"
+    )
+    measuring.add_argument("--eval-data-root", type=Path, metavar="DIR", help="its data, as for `isogclr eval`")
+    measuring.add_argument(
+        "--eval-dataset", nargs="+", default=[], metavar="NAME", help="these data sets instead of the suite's own"
+    )
+    measuring.add_argument(
+        "--eval-every-n-epochs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how often (default: 1; always after the last)",
+    )
     groups = {loss: parser.add_argument_group(f"--loss {loss}") for loss in LOSS_CONFIGS}
     for one in loss_flags():
         if one.kind is bool:
             groups[one.loss].add_argument(one.flag, action="store_true", default=None, help=one.help)
         else:
-            groups[one.loss].add_argument(one.flag, type=one.kind, choices=one.choices, help=one.help)
+            metavar = None if one.choices else {int: "N", float: "X"}[one.kind]
+            groups[one.loss].add_argument(
+                one.flag, type=one.kind, choices=one.choices, metavar=metavar, help=one.help
+            )
     return parser
 
 
@@ -173,8 +208,18 @@ def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
             "--resume latest looks for generations on disk, not at --remote-sync: fetch the run first and leave "
             "--remote-sync out, or name what to resume"
         )
-    if theirs.use_bnb_linear is not None and importlib.util.find_spec("bitsandbytes") is None:
-        found.append("--use-bnb-linear needs the package bitsandbytes, which is not installed")
+    packages = {f"--report-to {name}": name for name in _reports(theirs)}
+    if theirs.use_bnb_linear is not None:
+        packages["--use-bnb-linear"] = "bitsandbytes"
+    if theirs.imagenet_v2 is not None:
+        packages["--imagenet-v2"] = "imagenetv2_pytorch"
+    found += [
+        f"{flag} needs the package {package}, which is not installed: install it or leave the flag out"
+        for flag, package in packages.items()
+        if importlib.util.find_spec(package) is None
+    ]
+    if theirs.report_to and not _reports(theirs):
+        found.append(f"--report-to is {theirs.report_to}, but must be of {', '.join(_REPORTS)} or all")
     if ours.text_model is not None and not ours.text_model.is_dir():
         found.append(
             f"--text-model {ours.text_model} is no folder: give the one with config.json and the tokenizer"
@@ -184,13 +229,48 @@ def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
     return found
 
 
+def _reports(theirs: Namespace) -> list[str]:
+    """As open_clip reads `--report-to`: the words that are anywhere in it."""
+    return [name for name in _REPORTS if name in theirs.report_to or "all" in theirs.report_to]
+
+
+def _data_problems(theirs: Namespace) -> list[str]:
+    if not _trains(theirs):
+        return []
+    try:
+        _data_config(theirs)
+    except ConfigError as error:
+        return [_with_flag(problem, _DATA_FLAGS) for problem in error.problems]
+    return []
+
+
+def _loss_problems(ours: Namespace, theirs: Namespace) -> list[str]:
+    flags = {one.option: one.flag for one in loss_flags() if one.loss == ours.loss}
+    try:
+        loss_configuration(_loss_settings(ours, theirs), decay_steps=1)
+    except ConfigError as error:
+        return [_with_flag(problem, flags) for problem in error.problems]
+    return []
+
+
+def _with_flag(problem: str, flags: Mapping[str, str]) -> str:
+    """A problem of a configuration begins with the name of its field; who reads it has given a flag."""
+    name, space, rest = problem.partition(" ")
+    return f"{flags.get(name, name)}{space}{rest}"
+
+
 def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
     found = []
-    for name in ("batch_size", "accum_freq", "epochs", "log_every_n_steps"):
+    of_evaluation = () if _trains(theirs) else ("batch_size",)  # of training: see `DataConfig`
+    for name in (*of_evaluation, "epochs", "log_every_n_steps"):
         if getattr(theirs, name) < 1:
             found.append(f"{_flag(name)} is {getattr(theirs, name)}, but must be 1 or more")
-    if ours.save_every_n_steps is not None and ours.save_every_n_steps < 1:
-        found.append(f"--save-every-n-steps is {ours.save_every_n_steps}, but must be 1 or more")
+    for name in ("save_every_n_steps", "eval_every_n_epochs"):
+        value = getattr(ours, name)
+        if value is not None and value < 1:
+            found.append(f"{_flag(name)} is {value}, but must be 1 or more")
+    if (ours.eval_suite is None) != (ours.eval_data_root is None):
+        found.append("--eval-suite and --eval-data-root go together: give both, or none")
     return found
 
 
@@ -244,13 +324,20 @@ def _settings(ours: Namespace, theirs: Namespace, notices: tuple[str, ...]) -> S
         model=_model_settings(ours, theirs),
         optimizer=_optimizer_settings(theirs),
         loss=_loss_settings(ours, theirs),
+        evaluation=EvaluationSettings(
+            ours.eval_suite,
+            tuple(ours.eval_dataset),
+            ours.eval_data_root,
+            ours.eval_every_n_epochs,
+            theirs.batch_size,
+            theirs.workers,
+        ),
         notices=notices,
     )
 
 
 def _run_settings(ours: Namespace, theirs: Namespace) -> RunSettings:
     stores = bool(theirs.logs) and theirs.logs.lower() != "none"
-    reports = {"wandb", "tensorboard"} if "all" in theirs.report_to else set(theirs.report_to.split(","))
     return RunSettings(
         name=theirs.name,
         logs=Path(theirs.logs) if stores else None,
@@ -264,8 +351,8 @@ def _run_settings(ours: Namespace, theirs: Namespace) -> RunSettings:
         log_every_n_steps=theirs.log_every_n_steps,
         log_local=theirs.log_local,
         debug=theirs.debug,
-        tensorboard="tensorboard" in reports,
-        wandb="wandb" in reports,
+        tensorboard="tensorboard" in _reports(theirs),
+        wandb="wandb" in _reports(theirs),
         wandb_project=theirs.wandb_project_name,
         wandb_notes=theirs.wandb_notes,
         copy_codebase=theirs.copy_codebase,

@@ -61,7 +61,8 @@ class Resumed:
                 {name: value for name, value in shared.items() if name != "visits"}, shared["visits"]
             )
         if self.training is None:
-            epoch, step = int(self.checkpoint["epoch"]), int(facts.get("step", 0))
+            epoch = int(self.checkpoint["epoch"])
+            step = int(facts.get("step", epoch * steps_per_epoch))  # open_clip counts them so
             return Progress(epoch, step, steps_per_epoch=steps_per_epoch, shared=state)
         where = self.training
         done = where["done"]

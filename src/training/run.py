@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,8 +14,8 @@ from isogclr.distributed import Messages, Ranks, end_group
 from isogclr.errors import ConfigError, TrainingError
 from training import params, rendezvous, resume
 from training.agreement import check_versions
+from training.evaluation import Evaluation
 from training.failures import FAILED_EXIT_CODE, FailureWatch, end_process
-from training.loss_setup import loss_configuration
 from training.metrics import MetricLog
 from training.model import Model, create_model, prepare_text_tower
 from training.open_clip_bridge import OpenClip
@@ -32,7 +31,6 @@ def run(argv: Sequence[str], stop: StopRequest) -> int:
     """Train or evaluate as the command line says; the exit code says how it ended."""
     try:
         settings, arguments = params.parse(argv)
-        loss_configuration(settings.loss, decay_steps=1)  # its values, before anything starts
     except ConfigError as error:
         return _refuse(error)
     if torch.cuda.is_available():
@@ -91,7 +89,7 @@ def _run(context: Context) -> int:
     tower = prepare_text_tower(settings.model, folder.scratch / "text_model") if place.is_first else None
     tower = context.messages.from_first(None if tower is None else str(tower))
     model = create_model(settings.model, place, settings.run.seed, None if tower is None else Path(tower))
-    evaluation = open_clip.evaluation_data(model.transforms, model.tokenizer) if place.is_first else {}
+    evaluation = Evaluation(open_clip, settings.evaluation, model, place) if place.is_first else None
     finish_sync = None if folder.path is None else open_clip.start_remote_sync(folder.path)
     if settings.data is None:
         _evaluate_only(context, model, evaluation, folder, resumed)
@@ -119,18 +117,17 @@ def _announce(context: Context) -> None:
 
 
 def _evaluate_only(
-    context: Context, model: Model, evaluation: dict[str, Any], folder: RunFolder, resumed: Resumed | None
+    context: Context, model: Model, evaluation: Evaluation | None, folder: RunFolder, resumed: Resumed | None
 ) -> None:
     """No training data: say how good the model is."""
     settings = context.settings
     if resumed is not None:
         resume.load_weights(resumed, model.wrapped, None)
-    if context.place.is_first:
+    if evaluation is not None:
         epoch = 0 if resumed is None else int(resumed.checkpoint.get("epoch", 0))
         config = configuration(settings, folder, context.place.world_size)
         describe(folder, context.open_clip.arguments(), config)
         metrics = MetricLog(folder.path, settings.run, True, folder.name, config)
-        found = context.open_clip.evaluate(model.wrapped, evaluation, epoch, metrics.writer, model.tokenizer)
-        metrics.validation(0, epoch, found)
+        metrics.validation(0, epoch, evaluation.run(model, epoch, epoch, metrics))
         metrics.close()
     context.messages.barrier()

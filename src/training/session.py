@@ -17,6 +17,7 @@ from training import random_state
 from training.checkpoint import Checkpoints, RunFacts
 from training.data import EpochBatches, TrainData
 from training.distributions import seen_in_epoch, temperature_histograms
+from training.evaluation import Evaluation
 from training.loop import Loop, Parts, Progress
 from training.loss_setup import create_loss
 from training.metrics import MetricLog
@@ -47,7 +48,7 @@ class Context:
 
 
 def train(
-    context: Context, model: Model, evaluation: dict[str, Any], folder: RunFolder, resumed: Resumed | None
+    context: Context, model: Model, evaluation: Evaluation | None, folder: RunFolder, resumed: Resumed | None
 ) -> bool:
     """Train to the end, or until somebody asks to stop; says which."""
     settings, place = context.settings, context.place
@@ -116,7 +117,7 @@ class Training:
         parts: of the loop.
         progress: where to begin.
         checkpoints: None if nothing is stored.
-        evaluation: open_clip's loaders, on rank 0.
+        evaluation: on rank 0.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Training:
         parts: Parts,
         progress: Progress,
         checkpoints: Checkpoints | None,
-        evaluation: dict[str, Any],
+        evaluation: Evaluation | None,
     ) -> None:
         self._context = context
         self._parts = parts
@@ -182,10 +183,9 @@ class Training:
     def _end_epoch(self, completed: int) -> None:
         """Evaluate, then commit: a crash in between repeats the evaluation, and nothing else."""
         progress, parts = self._progress, self._parts
-        if self._context.place.is_first:
-            found = self._context.open_clip.evaluate(
-                parts.model.wrapped, self._evaluation, completed, parts.metrics.writer, parts.model.tokenizer
-            )
+        if self._evaluation is not None:
+            epochs = self._context.settings.run.epochs
+            found = self._evaluation.run(parts.model, completed, epochs, parts.metrics)
             parts.metrics.validation(progress.step, completed, found)
             for record in _histograms(parts.loss, parts.table.store):
                 parts.metrics.distribution(progress.step, completed, record)
@@ -228,6 +228,7 @@ def _facts(settings: Settings, model: Model, loss: ContrastiveLoss) -> dict[str,
         "loss_config": dict(settings.loss.options) if config is None else asdict(config),
         "model": settings.model.name,
         "model_config": dict(model.config),
+        "preprocess_cfg": model.preprocess_config,
         "pretrained": bool(settings.model.pretrained) or bool(options.get("pretrained_image")) or has_text_weights,
         "seed": settings.run.seed,
         "versions": versions(),

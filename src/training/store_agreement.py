@@ -90,8 +90,8 @@ def _difference(
     more = ", and perhaps in more" if len(suspects) == _NAMED_RANGES else ""
     return StoresDifferError(
         f"found different state stores on {len(nodes)} nodes at a commit, expected equal ones: {'; '.join(parts)}"
-        f"{more}; nothing was published: resume from the latest generation, and look at memory and disk of that node "
-        "if it happens again"
+        f"{more}; nothing was published: resume from the latest generation, and look at memory and disk of that "
+        "node if it happens again"
     )
 
 
