@@ -13,7 +13,7 @@
 #   ISOGCLR_SRUN        further options of srun, e.g. --container-image=…
 #   MASTER_ADDR, MASTER_PORT    to choose them yourself
 
-readonly STOPPED=75 # exit code of the trainer: stopped on request, after a commit
+STOPPED=75 # exit code of the trainer: stopped on request, after a commit
 
 say() { echo "launch.sh: $*"; }
 
@@ -45,6 +45,7 @@ prepare() {
     set -u
     : "${ISOGCLR_PYTHON:=python}" "${ISOGCLR_MODULE:=training.main}" "${ISOGCLR_WAIT:=60}" "${ISOGCLR_NAME_WAIT:=60}"
     : "${ISOGCLR_PORTS:=20000-39999}" "${ISOGCLR_SRUN:=}"
+    export ISOGCLR_NAME_WAIT # the ranks of other nodes resolve the name too
     command -v "$ISOGCLR_PYTHON" >/dev/null || refuse "ISOGCLR_PYTHON=$ISOGCLR_PYTHON: found no such program"
     export PYTHONPATH="$ISOGCLR_HOME/src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1
     export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}"
@@ -66,27 +67,26 @@ per_rank() {
 
 # The address of rank 0, which is on the first node, as is this script.
 choose_address() {
-    [[ -z "${MASTER_ADDR:-}" ]] || return 0
-    if ((SLURM_JOB_NUM_NODES == 1)); then
+    if [[ -z "${MASTER_ADDR:-}" ]] && ((SLURM_JOB_NUM_NODES == 1)); then
         export MASTER_ADDR=127.0.0.1
         return
     fi
-    local node deadline address
-    node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+    local name=${MASTER_ADDR:-} deadline address
+    [[ -n "$name" ]] || name=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
     deadline=$((SECONDS + ISOGCLR_NAME_WAIT))
-    while ! getent hosts "$node" >/dev/null; do
+    while ! getent hosts "$name" >/dev/null; do
         # Slurm may know an address where the name service knows no name.
-        address=$(scontrol --oneliner show node "$node" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
-        if [[ -n "$address" && "$address" != "$node" ]] && getent hosts "$address" >/dev/null; then
-            say "the name $node does not resolve; taking its address in slurm.conf, $address"
-            node=$address
+        address=$(scontrol --oneliner show node "$name" 2>/dev/null | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p') || address=""
+        if [[ -n "$address" && "$address" != "$name" ]] && getent hosts "$address" >/dev/null; then
+            say "the name $name does not resolve; taking its address in slurm.conf, $address"
+            name=$address
             break
         fi
         ((SECONDS < deadline)) ||
-            refuse "the name of the first node, $node, did not resolve within $ISOGCLR_NAME_WAIT s, expected an address: let the nodes resolve each other's names, or set MASTER_ADDR"
+            refuse "the name of the first node, $name, did not resolve within $ISOGCLR_NAME_WAIT s, expected an address: let the nodes resolve each other's names, or set MASTER_ADDR"
         sleep 1
     done
-    export MASTER_ADDR=$node
+    export MASTER_ADDR=$name
 }
 
 # A free port on this node. The search begins at a place that depends on the job, so that two jobs do not race.

@@ -22,7 +22,7 @@ def world_size(environment: Mapping[str, str] = os.environ) -> int:
     return int(next((environment[name] for name in ("WORLD_SIZE", "SLURM_NTASKS") if name in environment), "1"))
 
 
-def check_rendezvous(environment: Mapping[str, str] = os.environ, name_seconds: float = NAME_SECONDS) -> None:
+def check_rendezvous(environment: Mapping[str, str] = os.environ) -> None:
     """Refuse an address that does not resolve here, and on rank 0 a port that is taken."""
     if world_size(environment) == 1:
         return
@@ -33,7 +33,7 @@ def check_rendezvous(environment: Mapping[str, str] = os.environ, name_seconds: 
             "rank 0: submit a file of scripts/slurm, use torchrun, or unset SLURM_NTASKS for one process"
         )
     address, port = environment["MASTER_ADDR"], environment["MASTER_PORT"]
-    _resolve(address, name_seconds)
+    _resolve(address, float(environment.get("ISOGCLR_NAME_WAIT", NAME_SECONDS)))
     # With torchrun the port is its agent's, which listens already.
     if (
         _number(environment, "RANK", "SLURM_PROCID") == 0

@@ -122,6 +122,18 @@ class Slurm:
                 process.kill()
                 process.wait()
 
+    @contextlib.contextmanager
+    def without_names(self, node: str) -> Iterator[None]:
+        """A node that can not resolve the names of the others for a while. The file is mounted, so it stays the
+        same one."""
+        hosts = self.folder / f"hosts-{node}"
+        before = hosts.read_text()
+        hosts.write_text("".join(line for line in before.splitlines(True) if "isog" not in line or node in line))
+        try:
+            yield
+        finally:
+            hosts.write_text(before)
+
     def logs(self) -> str:
         return "\n".join(path.read_text(errors="replace")[-5000:] for path in sorted(self.folder.glob("*.log")))
 
@@ -163,7 +175,7 @@ class Slurm:
         # A node waits for its address: slurmd registers when it starts.
         waits = "" if name == CONTROLLER else "until ip -4 -o address show dev eth0 2>/dev/null | grep -q inet; do "
         prepare = (
-            f"mount --bind {self.folder}/hosts /etc/hosts && hostname {name} && ip link set lo up && "
+            f"mount --bind {self.folder}/hosts-{name} /etc/hosts && hostname {name} && ip link set lo up && "
             + (f"{waits} sleep 0.05; done; " if waits else "")
             + 'exec "$@"'
         )
@@ -200,7 +212,8 @@ class Slurm:
     def _write_configuration(self) -> None:
         names = (CONTROLLER, *NODES)
         lines = [f"{_address(number)} {name}\n" for number, name in enumerate(names)]
-        (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(lines))
+        for name in names:
+            (self.folder / f"hosts-{name}").write_text("127.0.0.1 localhost\n" + "".join(lines))
         ports = [_free_port() for _ in names]
         if self.has_namespaces:
             controller, addresses = f"{CONTROLLER}({_address(0)})", [_address(1), _address(2)]

@@ -1,4 +1,4 @@
-"""Jobs that are pushed aside, or lose a rank, in the middle of an epoch: requeued, resumed, each sample once an epoch."""
+"""Jobs that are pushed aside, or lose a rank, in the middle of an epoch: requeued, each sample once an epoch."""
 
 from __future__ import annotations
 
