@@ -17,7 +17,7 @@ TRAINING = [
     "numpy",
 ]
 EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4", "safetensors", "pillow"]
-DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "ruff", "mypy", "types-tqdm"]
+DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "selenium", "ruff", "mypy", "types-tqdm"]
 
 setup(
     name="isogclr",
@@ -38,7 +38,7 @@ setup(
     extras_require={
         "parquet": ["pyarrow"],
         "eval": EVALUATION,
-        "report": ["matplotlib", "jinja2"],
+        "report": ["matplotlib", "jinja2", "pillow"],
         "dev": DEVELOPMENT,
     },
     entry_points={"console_scripts": ["isogclr = isogclr.cli:main"]},
