@@ -13,11 +13,15 @@ TRAINING = [
     "webdataset<=0.2.86",
     "braceexpand",
     "pandas",
+    "pillow",
     "tqdm",
     "numpy",
 ]
-EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4"]
-DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "tensorboard", "ruff", "mypy", "types-tqdm"]
+EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4", "safetensors", "pillow"]
+DEVELOPMENT = [
+    *("pytest", "pytest-timeout", "hypothesis", "scipy", "tensorboard", "selenium"),
+    *("ruff", "mypy", "types-tqdm"),
+]
 
 setup(
     name="isogclr",
@@ -30,13 +34,16 @@ setup(
     python_requires=">=3.10",
     package_dir={"": "src"},
     packages=find_packages("src"),
-    package_data={"isogclr": ["py.typed"]},
+    package_data={
+        "isogclr": ["py.typed", "evaluation/paper.json", "model_configs/*.json", "report/page_files/*"],
+        "isogclr.demo_data": ["*.tar", "*.json", "NOTICE.md", "LICENSES/*.txt"],
+    },
     install_requires=TRAINING,
     extras_require={
         "parquet": ["pyarrow"],
         "tensorboard": ["tensorboard"],
         "eval": EVALUATION,
-        "report": ["matplotlib", "jinja2"],
+        "report": ["matplotlib", "jinja2", "pillow"],
         "dev": DEVELOPMENT,
     },
     entry_points={"console_scripts": ["isogclr = isogclr.cli:main"]},

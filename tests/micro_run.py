@@ -47,6 +47,22 @@ def write_shards(folder: Path, sizes: Sequence[int], seed: int = 0, prefix: str 
     return str(folder / f"{prefix}-{{000..{len(sizes) - 1:03d}}}.tar")
 
 
+def write_csv(folder: Path, samples: int, seed: int = 0) -> str:
+    """A table of noise images, as open_clip reads it; returns its path."""
+    from PIL import Image  # noqa: PLC0415
+
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(seed)
+    lines = ["filepath\ttitle"]
+    for number in range(samples):
+        image = folder / f"{number:06d}.png"
+        Image.fromarray(generator.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(image)
+        lines.append(f"{image}\t{' '.join(generator.choice(WORDS, 3))}")
+    table = folder / "table.csv"
+    table.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(table)
+
+
 def write_model(folder: Path, dropout: float = 0.0, layers: int = 1) -> str:
     """A CLIP of about 30,000 parameters, as a folder; returns its name for `--model`. Weights of the text tower are
     in it, the rest starts at random."""
@@ -230,7 +246,7 @@ def _rank(argv: list[str], module: str, variables: dict[str, str], output: str, 
     os.environ.update(variables)
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.chdir(folder)
-    multiprocessing.set_start_method("fork", force=True)  # as a program of its own has it, not the fork server's
+    multiprocessing.set_start_method("fork", force=True)  # for data workers, as in a process of its own
     import importlib  # noqa: PLC0415
 
     import torch  # noqa: PLC0415

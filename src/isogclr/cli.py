@@ -8,8 +8,12 @@ import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isogclr.errors import InputError, IsogclrError
+
+if TYPE_CHECKING:
+    from isogclr.report.detail import Embed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,7 +39,87 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_index(commands)
     _add_state(commands)
+    _add_report(commands)
+    _add_eval(commands)
+    _add_export(commands)
     return parser
+
+
+def _add_eval(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "eval",
+        help="measure checkpoints through clip_benchmark, beside the paper's figures",
+        description="Retrieval and zero-shot classification of one or more checkpoints. Nothing is downloaded "
+        "unasked, what was measured before is not measured again, and the exit code is 1 if something failed.",
+    )
+    parser.add_argument("--checkpoint", type=Path, nargs="+", required=True, metavar="FILE", help="epoch_N.pt, …")
+    parser.add_argument("--data-root", type=Path, required=True, metavar="DIR", help="a folder a data set in it")
+    parser.add_argument("--suite", default="paper", help="which data sets (default: %(default)s)")
+    parser.add_argument("--dataset", nargs="+", default=[], metavar="NAME", help="these instead of the suite's")
+    parser.add_argument("--task", choices=("zeroshot_retrieval", "zeroshot_classification"), help="only this one")
+    parser.add_argument("--model", metavar="NAME", help="model of checkpoints that do not say it themselves")
+    parser.add_argument(
+        "--output", type=Path, default=Path("eval_results"), metavar="DIR", help="results and tables"
+    )
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: %(default)s)")
+    parser.add_argument("--precision", choices=("fp32", "amp", "amp_bf16"), default="fp32")
+    parser.add_argument("--batch-size", type=_positive, default=64, help="(default: %(default)s)")
+    parser.add_argument(
+        "--workers", type=int, default=0, help="processes that decode images (default: %(default)s)"
+    )
+    parser.add_argument("--seeds", action="store_true", help="all checkpoints are one experiment: mean ± deviation")
+    parser.add_argument("--download", action="store_true", help="let clip_benchmark fetch what is missing")
+    parser.add_argument("--recompute", action="store_true", help="measure again what was measured before")
+    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.set_defaults(run=_run_eval)
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError(text)
+    return value
+
+
+def _run_eval(options: argparse.Namespace) -> int:
+    from isogclr.evaluation.command import EvalRequest, run_eval  # noqa: PLC0415
+
+    return run_eval(
+        EvalRequest(
+            checkpoints=tuple(options.checkpoint),
+            data_root=options.data_root,
+            output=options.output,
+            suite=options.suite,
+            datasets=tuple(options.dataset),
+            task=options.task,
+            model=options.model,
+            device=options.device,
+            precision=options.precision,
+            batch_size=options.batch_size,
+            workers=options.workers,
+            quiet=options.quiet,
+            download=options.download,
+            seeds=options.seeds,
+            recompute=options.recompute,
+        )
+    )
+
+
+def _add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "export", help="a checkpoint as a folder for open_clip, clip_benchmark and Hugging Face"
+    )
+    parser.add_argument("checkpoint", type=Path, help="epoch_N.pt, …")
+    parser.add_argument("folder", type=Path, help="folder to write; must not exist")
+    parser.add_argument("--model", metavar="NAME", help="model of a checkpoint that does not say it itself")
+    parser.set_defaults(run=_run_export)
+
+
+def _run_export(options: argparse.Namespace) -> None:
+    from isogclr.evaluation.export import export  # noqa: PLC0415
+
+    names = export(options.checkpoint, options.folder, options.model)
+    print(f"wrote {', '.join(names)} to {options.folder}; load it as local-dir:{options.folder}")
 
 
 def _add_state(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -84,17 +168,66 @@ def _run_state_verify(options: argparse.Namespace) -> None:
     print(verify(options.path))
 
 
+def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("report", help="one HTML page about one or several runs, with PNG and CSV files")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder LOGS/NAME that training wrote")
+    parser.add_argument("--output", type=Path, help="folder to write to (default: report in the first run)")
+    parser.add_argument("--index", type=Path, help="shard index, if not where the run's configuration says")
+    parser.add_argument("--shards", metavar="PATTERN", help="where the shards are now, as in --train-data")
+    parser.add_argument(
+        "--detail", metavar="NAME", help="run whose samples are shown (default: the first that can)"
+    )
+    parser.add_argument(
+        "--samples", type=int, default=4000, help="random samples to read and embed (default: 4000)"
+    )
+    parser.add_argument("--extremes", type=int, default=16, help="hottest and coldest samples shown (default: 16)")
+    parser.add_argument("--row", type=int, action="append", default=[], help="show hard negatives of this row too")
+    parser.add_argument("--model", help="open_clip's name of the model, for a checkpoint that does not say it")
+    parser.add_argument("--device", default="cpu", help="where embeddings are computed")
+    parser.add_argument("--no-embeddings", action="store_true", help="do not load the model")
+    parser.set_defaults(run=_run_report)
+
+
+def _run_report(options: argparse.Namespace) -> None:
+    try:
+        from isogclr.report.make import Options, make_report  # noqa: PLC0415 (matplotlib is slow to import)
+    except ImportError as error:
+        raise InputError(f"{error}: a report needs matplotlib and jinja2; `pip install isogclr[report]`") from error
+
+    def load_embedder(checkpoint: Path) -> Embed:
+        from isogclr.embeddings import Embedder  # noqa: PLC0415 (torch)
+
+        return Embedder(checkpoint, options.model, options.device)
+
+    chosen = Options(
+        index=options.index,
+        shards=options.shards,
+        detail=options.detail,
+        samples=options.samples,
+        extremes=options.extremes,
+        chosen=tuple(options.row),
+    )
+    output = options.output or options.runs[0] / "report"
+    loader = None if options.no_embeddings else load_embedder
+    path = make_report(options.runs, output, chosen, loader, say=lambda text: print(f"{text} …", file=sys.stderr))
+    print(path.absolute())
+
+
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("demo", help="learn temperatures on a small long-tailed data set, and show them")
-    parser.add_argument("--epochs", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=0)
+    parser = commands.add_parser("demo", help="train on emoji with iSogCLR and CLIP, compare, and write the report")
+    parser.add_argument("--output", type=Path, default=Path("isogclr-demo"), help="folder (default: %(default)s)")
+    parser.add_argument("--epochs", type=_positive, default=20, help="with each loss (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     parser.set_defaults(run=_run_demo)
 
 
 def _run_demo(options: argparse.Namespace) -> None:
-    from isogclr.demo import run_demo  # noqa: PLC0415 (torch is slow to import; other commands do not need it)
+    from isogclr import demo  # noqa: PLC0415 (tqdm)
 
-    run_demo(epochs=options.epochs, seed=options.seed)
+    runs = demo.train_all(demo.Options(options.output, options.epochs, options.seed), say=print)
+    print(f"\n{demo.recall_table(runs)}\n")
+    print("The report: ", end="", flush=True)
+    main(["report", *map(str, runs), "--output", str(options.output / "report")])
 
 
 def _add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -66,6 +66,10 @@ class StoreStalledError(StoreError):
     """The writer has not applied anything for so long that waiting is pointless."""
 
 
+class StoresDifferError(StoreError):
+    """The stores of two nodes are not equal; says which node and which rows. Nothing was published."""
+
+
 class StorageFullError(StoreError):
     """The disk is full. What was committed before is intact."""
 
@@ -164,6 +168,35 @@ class IndexWriteError(ShardIndexError):
     """The disk refused a new index; the old one is untouched."""
 
 
+class EvaluationError(IsogclrError):
+    """Base of everything that can go wrong while a model is measured."""
+
+
+class MissingDataError(EvaluationError):
+    """Files of a data set that are not there; lists them all."""
+
+    def __init__(self, dataset: str, problems: Sequence[str]) -> None:
+        self.dataset = dataset
+        self.problems = tuple(problems)
+        super().__init__(f"{dataset}: " + "; ".join(self.problems))
+
+
+class DamagedDataError(EvaluationError):
+    """A data set whose files are there, but can not be what they should be."""
+
+
+class NonFiniteFeaturesError(EvaluationError):
+    """A model that gives NaN or infinity: a similarity with those has no rank, so there is no score."""
+
+
+class CheckpointError(EvaluationError):
+    """A file that can not be used as a checkpoint of the model that is asked for."""
+
+
+class CheckpointMismatchError(CheckpointError):
+    """Weights that do not belong to the model; sums up what is missing, unexpected or of another shape."""
+
+
 class DataError(IsogclrError):
     """Base of everything that can be wrong with training data, beyond its index. Takes one message, so that a data
     worker can send it."""
@@ -195,3 +228,7 @@ class TrainingError(IsogclrError):
 
 class TextTowerError(IsogclrError):
     """A Hugging Face text tower that can not be found or used."""
+
+
+class DemoError(IsogclrError):
+    """A training run of the demo that failed."""

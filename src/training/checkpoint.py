@@ -26,12 +26,15 @@ import torch
 from isogclr.distributed import Messages
 from isogclr.durable import fsync_directory, fsync_file, temporary_name, write_file
 from isogclr.errors import TrainingError
-from isogclr.state import STORE_SNAPSHOT, RowStore, prune, remove_leftovers, write_generation
+from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_leftovers, write_generation
+from isogclr.state.generations import generation_folders
 from training.loop import Progress
 from training.model import Model
+from training.nodes import Node
 from training.optimization import Optimization
 from training.random_state import capture
 from training.settings import RunSettings
+from training.store_agreement import check_stores_agree, forget_changes
 
 CHECKPOINT, TRAINING = "checkpoint.pt", "training.json"
 LATEST_CHECKPOINT = "epoch_latest.pt"
@@ -54,21 +57,34 @@ class Checkpoints:
         folder: RUN/checkpoints.
         settings: which of them to keep.
         messages: between all ranks.
+        node: of this rank; the stores of all nodes must be equal at a commit.
         run: for the checkpoint files.
         device: whose generator is saved.
     """
 
     def __init__(
-        self, folder: Path, settings: RunSettings, messages: Messages, run: RunFacts, device: torch.device
+        self,
+        folder: Path,
+        settings: RunSettings,
+        messages: Messages,
+        node: Node,
+        run: RunFacts,
+        device: torch.device,
     ) -> None:
         self._folder = folder
         self._root = folder / "generations"
         self._settings = settings
         self._messages = messages
+        self._node = node
         self._run = run
         self._device = device
+        self._newest: Path | None = None
         if messages.ranks.rank == 0:
             remove_leftovers(self._root)
+            for partial in folder.glob(".partial-epoch_*"):
+                partial.unlink()
+            self._publish_last()
+            self._newest = _newest(self._root)
 
     def is_due(self, step: int) -> bool:
         """Whether a commit is asked for when this many steps are done."""
@@ -99,14 +115,26 @@ class Checkpoints:
             raise TrainingError(f"ranks are at steps {steps} at a commit, expected one step: this is a bug")
         store.drain()
         self._messages.barrier()
+        check_stores_agree(store, self._messages, self._node)
         if self._messages.ranks.rank == 0:
+            self._check_alone()
             keep = completed_epoch is not None and self._is_kept(completed_epoch)
             folder = self._write(progress, everyone, model, optimization, store, completed_epoch, keep)
             if completed_epoch is not None:
-                self._publish(folder / CHECKPOINT, completed_epoch, keep)
+                self._publish(folder / CHECKPOINT, completed_epoch)
             prune(self._root, newest=KEPT_GENERATIONS)
             logging.info(f"Committed step {progress.step} in {time.monotonic() - start:.3f} s: {folder}")
         self._messages.barrier()
+        forget_changes(store, self._messages, self._node)
+
+    def _check_alone(self) -> None:
+        """The lock of the store does not reach a run on another machine, or one with another state directory."""
+        newest = _newest(self._root)
+        if newest != self._newest:
+            raise TrainingError(
+                f"{newest or self._root}: found a commit of another run, expected {self._newest or 'none'} to be "
+                "the newest: two runs of one name are under way; end one of them, or give it another --name"
+            )
 
     def _is_kept(self, completed_epoch: int) -> bool:
         """By open_clip's rule for `epoch_N.pt`."""
@@ -145,10 +173,12 @@ class Checkpoints:
         }
         with write_generation(self._root, step=progress.step, keep=keep, info=info) as folder:
             content = self._checkpoint(progress, model, optimization, epoch, identity)
-            torch.save(content, folder / CHECKPOINT)
+            _save(content, folder / CHECKPOINT)
             write_file(folder / TRAINING, [json.dumps(training).encode()])
             store.commit(folder / STORE_SNAPSHOT)
-        return max(self._root.glob("generation-*"))
+        self._newest = _newest(self._root)
+        assert self._newest is not None
+        return self._newest
 
     def _checkpoint(
         self, progress: Progress, model: Model, optimization: Optimization, epoch: int, identity: str
@@ -172,7 +202,13 @@ class Checkpoints:
         }
         return content
 
-    def _publish(self, checkpoint: Path, completed_epoch: int, keep: bool) -> None:
+    def _publish_last(self) -> None:
+        """A crash between a commit and the names of its files has left it without them, or without some."""
+        for generation in generations(self._root)[:1]:
+            if generation.manifest.info.get("is_end_of_epoch"):
+                self._publish(generation.path / CHECKPOINT, generation.manifest.info["epoch"])
+
+    def _publish(self, checkpoint: Path, completed_epoch: int) -> None:
         """The names that open_clip gives its files."""
         if self._has_file(completed_epoch):
             _link(checkpoint, self._folder / f"epoch_{completed_epoch}.pt")
@@ -180,6 +216,21 @@ class Checkpoints:
             _link(checkpoint, self._folder / LATEST_CHECKPOINT)
         if self._settings.delete_previous_checkpoint:
             (self._folder / f"epoch_{completed_epoch - 1}.pt").unlink(missing_ok=True)
+
+
+def _newest(root: Path) -> Path | None:
+    return next(iter(generation_folders(root)), None)
+
+
+def _save(content: Mapping[str, Any], path: Path) -> None:
+    """`torch.save`. Of a full disk it says "unexpected pos", and keeps the reason to itself."""
+    try:
+        with path.open("wb") as file:
+            torch.save(content, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise OSError(*error.__context__.args) from error
+        raise
 
 
 def _link(source: Path, target: Path) -> None:

@@ -14,7 +14,7 @@ collects batches, `loader.py` runs that in worker processes.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,9 +77,10 @@ class TrainData:
         set_up: what the order of samples depends on.
     """
 
-    def __init__(self, config: DataConfig, source: Source, loader: Loader) -> None:
+    def __init__(self, config: DataConfig, source: Source, preparation: Preparation, loader: Loader) -> None:
         world_size, workers = loader.world_size, loader.workers
         self._source = source
+        self._preparation = preparation
         self._loader = loader
         self._config = config
         self._num_samples = config.num_samples or source.samples
@@ -115,7 +116,7 @@ class TrainData:
         source = _open_source(config, index, transform)
         preparation = Preparation(source, transform, tokenizer, config.seed)
         loader = Loader(config, preparation, rank, world_size, pin_memory)
-        data = cls(config, source, loader)
+        data = cls(config, source, preparation, loader)
         data._check(len(source.urls) if isinstance(source, ShardSource) else None)
         return data
 
@@ -139,7 +140,17 @@ class TrainData:
                 f"{self._loader.world_size:,} ranks, fewer than the {config.accumulation:,} of one step: use a "
                 "smaller batch, less accumulation or fewer ranks"
             )
-        source.check_epoch(0, config.batch_size, self._loader.world_size, self._loader.workers)
+        self.check_epochs([0])
+
+    def check_epochs(self, epochs: Iterable[int]) -> None:
+        """Raise now what would be raised at the beginning of one of these epochs; takes no reading of shards."""
+        for epoch in epochs:
+            self._source.check_epoch(epoch, self._config.batch_size, self._loader.world_size, self._loader.workers)
+
+    @property
+    def undecodable(self) -> int:
+        """Samples of this rank that were left out so far because they could not be decoded."""
+        return int(self._preparation.undecodable.value)
 
     def start_of(self, epoch: int) -> Position:
         """The position of this rank in front of an epoch."""
@@ -165,8 +176,7 @@ class TrainData:
         return self._from(position, keep_generator=position.batches > 0 or self._config.workers > 0)
 
     def _from(self, position: Position, keep_generator: bool = False) -> EpochBatches:
-        config = self._config
-        self._source.check_epoch(position.epoch, config.batch_size, self._loader.world_size, self._loader.workers)
+        self.check_epochs([position.epoch])
         order = Order(position.epoch, self.batches_per_epoch, position.batches, position.drawn)
         return EpochBatches(
             self.batches_per_epoch - position.batches, position, self._loader, order, keep_generator

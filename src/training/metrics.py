@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -90,7 +91,7 @@ class MetricLog:
 
     def start(self, step: int, resumed_from: str | None) -> None:
         """A mark in metrics.jsonl: after it, lines of the same step replace earlier ones."""
-        self._append({"kind": "start", "time": time.time(), "step": step, "resumed_from": resumed_from})
+        self._append({"kind": "start", "step": step, "resumed_from": resumed_from})
 
     def train(self, step: int, values: Mapping[str, float], record: Mapping[str, Any]) -> None:
         """The metrics of one step, with what only metrics.jsonl keeps (`record`)."""
@@ -110,6 +111,13 @@ class MetricLog:
             self._wandb.log({**{f"val/{name}": value for name, value in values.items()}, "epoch": epoch}, step=step)
         self._append({"kind": "val", "step": step, **values, "epoch": epoch})
 
+    def suite(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Metrics of a suite of `isogclr eval`, to the log and to TensorBoard; `validation` does the rest."""
+        logging.info(f"Eval Epoch: {epoch} " + "\t".join(f"{name}: {value:.4f}" for name, value in values.items()))
+        if self.writer is not None:
+            for name, value in values.items():
+                self.writer.add_scalar(f"val/{name}", value, epoch)
+
     def distribution(self, step: int, epoch: int, record: Mapping[str, Any]) -> None:
         """A histogram of a column of the store."""
         self._append({"kind": "distribution", "step": step, "epoch": epoch, **record})
@@ -123,7 +131,7 @@ class MetricLog:
     def _append(self, record: Mapping[str, Any]) -> None:
         if self._path is None:
             return
-        plain = {name: _plain(value) for name, value in record.items()}
+        plain = {name: _plain(value) for name, value in {**record, "time": time.time()}.items()}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(plain) + "\n")
 

@@ -21,7 +21,14 @@ from training import open_clip_bridge as bridge
 from training.data_config import DataConfig
 from training.loss_flags import GAMMA_DECAY, LOSS_CONFIGS, loss_flags
 from training.loss_setup import loss_configuration
-from training.settings import LossSettings, ModelSettings, OptimizerSettings, RunSettings, Settings
+from training.settings import (
+    EvaluationSettings,
+    LossSettings,
+    ModelSettings,
+    OptimizerSettings,
+    RunSettings,
+    Settings,
+)
 
 # Arguments of open_clip's model factory that have a flag of the same name.
 _FACTORY_OPTIONS = (
@@ -105,6 +112,21 @@ def _parser() -> argparse.ArgumentParser:
         "--no-pretrained-text",
         action="store_true",
         help="start a Hugging Face text tower from random weights (default: its pretrained ones, as open_clip)",
+    )
+    measuring = parser.add_argument_group("evaluation after an epoch, beside open_clip's own")
+    measuring.add_argument(
+        "--eval-suite", metavar="NAME", help="suite of `isogclr eval` to measure (default: none)"
+    )
+    measuring.add_argument("--eval-data-root", type=Path, metavar="DIR", help="its data, as for `isogclr eval`")
+    measuring.add_argument(
+        "--eval-dataset", nargs="+", default=[], metavar="NAME", help="these data sets instead of the suite's own"
+    )
+    measuring.add_argument(
+        "--eval-every-n-epochs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how often (default: 1; always after the last)",
     )
     groups = {loss: parser.add_argument_group(f"--loss {loss}") for loss in LOSS_CONFIGS}
     for one in loss_flags():
@@ -246,8 +268,12 @@ def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
     for name in (*of_evaluation, "epochs", "log_every_n_steps"):
         if getattr(theirs, name) < 1:
             found.append(f"{_flag(name)} is {getattr(theirs, name)}, but must be 1 or more")
-    if ours.save_every_n_steps is not None and ours.save_every_n_steps < 1:
-        found.append(f"--save-every-n-steps is {ours.save_every_n_steps}, but must be 1 or more")
+    for name in ("save_every_n_steps", "eval_every_n_epochs"):
+        value = getattr(ours, name)
+        if value is not None and value < 1:
+            found.append(f"{_flag(name)} is {value}, but must be 1 or more")
+    if (ours.eval_suite is None) != (ours.eval_data_root is None):
+        found.append("--eval-suite and --eval-data-root go together: give both, or none")
     return found
 
 
@@ -301,6 +327,14 @@ def _settings(ours: Namespace, theirs: Namespace, notices: tuple[str, ...]) -> S
         model=_model_settings(ours, theirs),
         optimizer=_optimizer_settings(theirs),
         loss=_loss_settings(ours, theirs),
+        evaluation=EvaluationSettings(
+            ours.eval_suite,
+            tuple(ours.eval_dataset),
+            ours.eval_data_root,
+            ours.eval_every_n_epochs,
+            theirs.batch_size,
+            theirs.workers,
+        ),
         notices=notices,
     )
 

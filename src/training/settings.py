@@ -92,6 +92,18 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
+class EvaluationSettings:
+    """A suite of `isogclr eval` that is measured in training; None measures none."""
+
+    suite: str | None
+    datasets: tuple[str, ...]  # instead of the suite's own
+    data_root: Path | None
+    every_n_epochs: int
+    batch_size: int
+    workers: int
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that the command line says.
 
@@ -104,4 +116,5 @@ class Settings:
     model: ModelSettings
     optimizer: OptimizerSettings
     loss: LossSettings
+    evaluation: EvaluationSettings
     notices: tuple[str, ...] = ()

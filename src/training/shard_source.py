@@ -32,6 +32,7 @@ _EMPTY_ROUNDS = 10  # that many times all shards without a sample, and there are
 class ShardSource:
     """Shards, each read once a pass: shuffled, split by rank and worker, samples shuffled in a buffer."""
 
+    drops_last = True
     endless = False
 
     def __init__(self, urls: Sequence[str], index: ShardIndex, seed: int) -> None:

@@ -40,12 +40,14 @@ class Source(Protocol):
         rows: rows of the state store that belongs to this data.
         samples: samples of one pass of all workers together.
         digest: of what is drawn: two sources with the same one give the same samples in the same order.
+        drops_last: samples that fill no batch at the end of a pass are left out.
         endless: a pass never ends, because shards are drawn with replacement.
     """
 
     rows: int
     samples: int
     digest: str
+    drops_last: bool
     endless: bool
 
     def batches_per_epoch(self, num_samples: int, batch_size: int, world_size: int, workers: int) -> int:

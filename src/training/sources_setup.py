@@ -9,9 +9,11 @@ from isogclr.distributed import Messages
 from isogclr.errors import IndexNotFoundError, ShardIndexError, TrainingError
 from isogclr.shard_index import CsvColumns, ShardIndex
 from isogclr.state import RowStore, Schema, StateStore
+from isogclr.state.lock import StoreLock, lock_path
 from training.data_config import CSV, SYNTHETIC, DataConfig
 from training.nodes import Node
 from training.open_clip_bridge import expand_urls
+from training.state_folder import StateFolder
 
 SYNTHETIC_FINGERPRINT = "synthetic"
 
@@ -75,8 +77,20 @@ def _check_equal(messages: Messages, fingerprint: str) -> None:
         )
 
 
+def live_file(folder: StateFolder, node: Node) -> Path:
+    """The live file of a node: numbered, since two nodes of a test may share a disk."""
+    return folder.path / f"node-{node.number:05d}.live"
+
+
+def check_not_in_use(live: Path) -> None:
+    """Tell a second run of one name so before it looks for commits: the first may prune them meanwhile."""
+    lock = lock_path(live)
+    if lock.exists():
+        StoreLock(lock).release()
+
+
 def open_store(
-    folder: Path,
+    folder: StateFolder,
     schema: Schema,
     rows: int,
     index: ShardIndex | None,
@@ -85,7 +99,7 @@ def open_store(
     node: Node,
 ) -> RowStore:
     """The store of this node: made by its first rank, from a snapshot or empty, and opened by the others."""
-    path = folder / f"node-{node.number:05d}.live"
+    path = live_file(folder, node)
     fingerprint = SYNTHETIC_FINGERPRINT if index is None else index.fingerprint
     store: StateStore | None = None
     if node.is_first_rank:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ class Preparation:
     transform: Callable[[Any], Tensor]
     tokenizer: Callable[[Any], Tensor]
     seed: int
+    undecodable: Any = field(default_factory=lambda: multiprocessing.Value("q", 0))  # shared by the workers
 
     def example(self, sample: RawSample, which: Pass, drawn: int, tally: Tally) -> Example | None:
         """None if image or caption is missing or can not be decoded."""
@@ -47,6 +49,8 @@ class Preparation:
             image, caption = self.source.decode(sample.content)
         except Exception as error:  # whatever a decoder makes of damaged bytes
             tally.note_undecodable(" ".join(sample.name), error)
+            with self.undecodable.get_lock():
+                self.undecodable.value += 1
             return None
         tally.usable += 1
         seed_augmentation(self._augmentation_seed(sample.row, which, drawn))
@@ -78,8 +82,8 @@ class Task:
 class WorkerStream:
     """Exactly `task.batches` batches; passes over the data follow one another until there are enough.
 
-    A pass drops its last samples if they fill no batch, as open_clip's does. After a change of set-up nothing is
-    dropped, since nobody else would visit it: the next pass fills the batch with what the worker has had already.
+    A pass over shards drops its last samples if they fill no batch, as open_clip's does. Where batches are dealt
+    out (tables), and where nobody else would visit a sample (after a change of set-up), the next pass fills them.
     """
 
     def __init__(self, task: Task, preparation: Preparation) -> None:
@@ -87,6 +91,7 @@ class WorkerStream:
         self._preparation = preparation
         self._source = preparation.source
         self._unseen = task.unseen
+        self._carries = task.unseen is not None or not preparation.source.drops_last
         self._examples: list[Example] = []
         self._drawn = 0
         self._given = 0
@@ -96,14 +101,14 @@ class WorkerStream:
             if self._given == self._task.batches:
                 return
             tally = Tally()
-            before, replayed = self._given, self._drawn < self._task.skip
+            given, drawn = self._given, self._drawn
             yield from self._pass(Pass(self._task.epoch, number, self._task.part), tally)
-            if self._task.unseen is not None:
-                self._go_on_filling(tally)
-            else:
+            if not self._carries:
                 self._examples = []
-                if self._given == before and not replayed:
-                    raise tally.complaint(self._task.batch_size)
+            progress = tally.usable > 0 if self._carries else self._given > given
+            replayed = drawn < self._drawn and drawn < self._task.skip
+            if not progress and not replayed and self._given < self._task.batches:
+                self._find_others(tally)
 
     def _pass(self, which: Pass, tally: Tally) -> Iterator[Batch]:
         with contextlib.closing(self._samples(which, tally)) as samples:
@@ -123,9 +128,11 @@ class WorkerStream:
                         return
 
     def _samples(self, which: Pass, tally: Tally) -> Samples:
-        if self._unseen is None:
-            return self._source.draw(which, tally)
-        return self._source.draw_unseen(which, self._unseen, tally)
+        if self._unseen is not None:
+            return self._source.draw_unseen(which, self._unseen, tally)
+        if self._task.unseen is not None:  # nothing usable is left for this worker, so take what there is
+            which = which._replace(part=Part(rank=0, world_size=1, worker=0, workers=1))
+        return self._source.draw(which, tally)
 
     def _full_batch(self) -> Batch:
         images, texts, rows = zip(*self._examples, strict=True)
@@ -140,10 +147,8 @@ class WorkerStream:
         if self._source.endless and not tally.usable and tally.drawn >= min(_PATIENCE, 10 * self._source.samples):
             raise tally.complaint(self._task.batch_size)
 
-    def _go_on_filling(self, tally: Tally) -> None:
-        """If no image of the own range can be decoded, fill with other samples: all ranks wait for a batch."""
-        if tally.usable or self._given == self._task.batches:
-            return
+    def _find_others(self, tally: Tally) -> None:
+        """If no image of the unseen rows can be decoded, fill with other samples: all ranks wait for a batch."""
         if self._unseen is None:
             raise tally.complaint(self._task.batch_size)
         logging.warning(

@@ -27,6 +27,7 @@ Positions = npt.NDArray[np.int64]
 class PositionSource:
     """Samples 0 … n − 1. What a sample is, and its row, is left to the classes below."""
 
+    drops_last = False
     endless = False
 
     def __init__(self, samples: int, num_samples: int | None, batch_size: int, seed: int, digest: str) -> None:

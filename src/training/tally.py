@@ -40,8 +40,8 @@ class Tally:
         """Why this pass gave no batch."""
         if self.drawn == 0 and self.unreadable_shards:
             return NoUsableSampleError(
-                f"none of the {self.unreadable_shards:,} shards of a data worker can be read, the first is "
-                f"{self.first_shard_error}: check that this machine sees them, with `isogclr index verify`"
+                f"a data worker has tried {self.unreadable_shards:,} times to read a shard and got no sample, "
+                f"first from {self.first_shard_error}: check that this machine can read them"
             )
         if self.usable == 0 and self.undecodable:
             return NoUsableSampleError(

@@ -91,8 +91,12 @@ def test_batches_are_those_of_open_clip(
         assert ours.samples_per_epoch == theirs.dataloader.num_samples
         for epoch in range(2):
             theirs.set_epoch(epoch)
+            torch.manual_seed(epoch)
             found = read(ours.epoch(epoch))
+            state = torch.get_rng_state()
+            torch.manual_seed(epoch)
             expected = list(theirs.dataloader)
+            assert torch.equal(state, torch.get_rng_state())  # the loader's base seed is drawn as often
             assert len(found) == len(expected)
             for one, (images, texts) in zip(found, expected, strict=True):
                 assert torch.equal(one.images, images)

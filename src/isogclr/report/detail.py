@@ -1,0 +1,194 @@
+"""The samples of one run: which are shown, how they look, how common they are, what they are pushed away from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from isogclr.report.commonness import neighbour_similarity, word_frequency
+from isogclr.report.negatives import HardNegatives, hard_negatives
+from isogclr.report.pictures import Thumbnail, decode, thumbnail
+from isogclr.report.projection import project
+from isogclr.report.samples import SampleReader, Source
+from isogclr.report.scan import SIDES, Scan
+
+Features = npt.NDArray[np.float32]
+Embed = Callable[[Sequence[Any], Sequence[str]], tuple[Features, Features]]
+CAPTION_CHARACTERS = 400
+MAP_POINTS = 800
+ANCHORS_EACH = 6  # of each end of each temperature
+NEGATIVES = 6
+_BATCH = 64
+_NOT_A_NUMBER = float("nan")
+
+
+@dataclass
+class Shown:
+    """A sample as the page shows it."""
+
+    row: int
+    shard: str
+    key: str
+    caption: str | None
+    cut: int  # characters of the caption that are not shown
+    picture: Thumbnail | None
+    problem: str
+    temperature: dict[str, float]
+    visits: int
+    neighbours: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, _NOT_A_NUMBER))
+    words: float = _NOT_A_NUMBER
+
+
+@dataclass
+class Detail:
+    """What is known of single samples. Arrays over embedded samples share the order of `embedded`."""
+
+    samples: dict[int, Shown] = field(default_factory=dict)  # by row; all that were read
+    largest: dict[str, list[int]] = field(default_factory=dict)  # rows by side, most extreme first
+    smallest: dict[str, list[int]] = field(default_factory=dict)
+    embedded: list[int] = field(default_factory=list)  # rows
+    features: dict[str, Features] = field(default_factory=dict)
+    map_rows: list[int] = field(default_factory=list)
+    map_points: dict[str, Features] = field(default_factory=dict)
+    anchors: dict[int, dict[str, HardNegatives]] = field(default_factory=dict)
+    full_captions: dict[int, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def temperatures(self, side: str) -> npt.NDArray[np.float64]:
+        """Of the embedded samples."""
+        return np.array([self.samples[row].temperature[side] for row in self.embedded])
+
+    def reason(self, row: int) -> str:
+        """Why a row is among the anchors."""
+        for name, ends in (("hot", self.largest), ("cold", self.smallest)):
+            for side in SIDES:
+                if row in ends[side]:
+                    return f"{name} {side}"
+        return "random" if row in self.map_rows[:ANCHORS_EACH] else "chosen"
+
+    def on_page(self) -> list[Shown]:
+        """Samples that any part of the page refers to, by row."""
+        rows = {row for ends in (self.largest, self.smallest) for side in ends.values() for row in side}
+        rows |= set(self.map_rows) | set(self.anchors)
+        for directions in self.anchors.values():
+            for found in directions.values():
+                rows |= {self.embedded[position] for position in found.positions.tolist()}
+        if not self.embedded:  # no map: a part of the random sample, for the table
+            rows |= set(list(self.samples)[:MAP_POINTS])
+        return [self.samples[row] for row in sorted(rows)]
+
+
+def collect(
+    scan: Scan, reader: SampleReader | None, embed: Embed | None, chosen: Sequence[int], folder: Path
+) -> Detail:
+    """Read, embed and compare the samples that the scan has chosen; writes data/embeddings.npz."""
+    detail = Detail()
+    for side in SIDES:
+        name = f"{side}_temperature"
+        detail.largest[side] = scan.largest[name].rows.tolist()
+        detail.smallest[side] = scan.smallest[name].rows.tolist()
+    rows = np.array(sorted(scan.states), np.int64)
+    if reader is None:
+        detail.samples = {row: _shown(Source(row, "", ""), None, scan) for row in rows.tolist()}
+        return detail
+    _read(detail, scan, reader, embed, rows)
+    if len(detail.embedded) > 1:
+        _compare(detail, scan, chosen)
+        _save(detail, folder)
+    return detail
+
+
+def _read(detail: Detail, scan: Scan, reader: SampleReader, embed: Embed | None, rows: Any) -> None:
+    sources = reader.read(rows)
+    parts: dict[str, list[Features]] = {side: [] for side in SIDES}
+    unsound = 0
+    while batch := list(islice(sources, _BATCH)):
+        images, captions, embedded = [], [], []
+        for source in batch:
+            try:
+                image = None if source.image is None else decode(source.image)
+            except ValueError as error:
+                image, unsound = None, unsound + 1
+                source = _with_problem(source, f"the image can not be decoded: {error}")  # noqa: PLW2901
+            detail.samples[source.row] = _shown(source, image, scan)
+            detail.full_captions[source.row] = source.caption or ""
+            if image is not None and source.caption is not None:
+                images.append(image)
+                captions.append(source.caption)
+                embedded.append(source.row)
+        if embed is not None and embedded:
+            for side, features in zip(SIDES, embed(images, captions), strict=True):
+                parts[side].append(features)
+            detail.embedded += embedded
+    if unsound:
+        detail.notes.append(f"{unsound:,} of {len(detail.samples):,} images that were read can not be decoded.")
+    detail.features = {side: np.concatenate(found) for side, found in parts.items() if found}
+
+
+def _compare(detail: Detail, scan: Scan, chosen: Sequence[int]) -> None:
+    for side in SIDES:
+        for row, value in zip(detail.embedded, neighbour_similarity(detail.features[side]), strict=True):
+            detail.samples[row].neighbours[side] = float(value)
+    captions = [detail.full_captions[row] for row in detail.embedded]
+    for row, value in zip(detail.embedded, word_frequency(captions), strict=True):
+        detail.samples[row].words = float(value)
+    _make_map(detail, scan)
+    _find_negatives(detail, chosen)
+
+
+def _make_map(detail: Detail, scan: Scan) -> None:
+    """Of random samples only: extremes would be more frequent on the map than they are."""
+    drawn = set(scan.sample_rows.tolist())
+    positions = np.array([place for place, row in enumerate(detail.embedded) if row in drawn], np.int64)
+    order = np.random.default_rng(0).permutation(positions)[:MAP_POINTS]
+    detail.map_rows = [detail.embedded[position] for position in order.tolist()]
+    if len(order):
+        detail.map_points = {side: project(detail.features[side][order]) for side in SIDES}
+
+
+def _find_negatives(detail: Detail, chosen: Sequence[int]) -> None:
+    rows = list(chosen)
+    for ends in (detail.largest, detail.smallest):
+        for side in SIDES:
+            rows += ends[side][:ANCHORS_EACH]
+    rows += detail.map_rows[:ANCHORS_EACH]
+    places = {row: place for place, row in enumerate(detail.embedded)}
+    rows = [row for row in dict.fromkeys(rows) if row in places]
+    anchors = np.array([places[row] for row in rows], np.int64)
+    for side, other in zip(SIDES, reversed(SIDES), strict=True):
+        temperatures = detail.temperatures(side).astype(np.float32)
+        found = hard_negatives(anchors, detail.features[side], detail.features[other], temperatures, NEGATIVES)
+        for row, negatives in zip(rows, found, strict=True):
+            detail.anchors.setdefault(row, {})[side] = negatives
+
+
+def _save(detail: Detail, folder: Path) -> None:
+    (folder / "data").mkdir(parents=True, exist_ok=True)
+    named: dict[str, Any] = detail.features
+    np.savez(folder / "data" / "embeddings.npz", row=np.array(detail.embedded), **named)
+
+
+def _with_problem(source: Source, problem: str) -> Source:
+    return Source(source.row, source.shard, source.key, None, source.caption, problem)
+
+
+def _shown(source: Source, image: Any, scan: Scan) -> Shown:
+    state = scan.states[source.row]
+    caption = source.caption
+    return Shown(
+        row=source.row,
+        shard=source.shard,
+        key=source.key,
+        caption=None if caption is None else caption[:CAPTION_CHARACTERS],
+        cut=max(0, len(caption or "") - CAPTION_CHARACTERS),
+        picture=None if image is None else thumbnail(image),
+        problem=source.problem,
+        temperature={side: float(state[f"{side}_temperature"]) for side in SIDES},
+        visits=int(state["visits"]),
+    )

@@ -1,0 +1,253 @@
+"""The report, from run directories to files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from isogclr.durable import replace_file
+from isogclr.errors import InputError, IsogclrError
+from isogclr.report import curves, distributions, relations, tables
+from isogclr.report.canvas import write_table
+from isogclr.report.detail import Detail, Embed, collect
+from isogclr.report.page import Page, render
+from isogclr.report.run import Run, load_runs
+from isogclr.report.samples import SampleReader
+from isogclr.report.scan import SIDES, Scan, scan_store
+from isogclr.shard_index.index import ShardIndex
+from isogclr.shard_index.sources import expand_sources
+
+LoadEmbedder = Callable[[Path], Embed]  # from a checkpoint; raises an error of ours, or OSError
+_SHARDS_OPENED = 64  # for the random sample, however many shards there are
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to show.
+
+    Args:
+        index: shard index of the runs, if not where their configuration says.
+        shards: where the shards are now, as in `--train-data`, if not where the index saw them last.
+        detail: name of the run whose samples are shown; None is the first with temperatures.
+        samples: how many random samples are read, and embedded.
+        extremes: how many samples are shown of each end of each temperature.
+        chosen: rows whose hard negatives are shown too.
+    """
+
+    index: Path | None = None
+    shards: str | None = None
+    detail: str | None = None
+    samples: int = 4000
+    extremes: int = 16
+    chosen: tuple[int, ...] = field(default_factory=tuple)
+
+
+def make_report(
+    paths: Sequence[Path],
+    output: Path,
+    options: Options | None = None,
+    load_embedder: LoadEmbedder | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> Path:
+    """Write output/report.html with its figures and data; returns its path.
+
+    What can not be shown (no store, shards that moved, a model that does not load) is said on the page.
+    """
+    options = options or Options()
+    runs = load_runs(paths, options.index)
+    detailed = _detailed(runs, options)
+    output.mkdir(parents=True, exist_ok=True)
+    page = Page(_title(runs), time.strftime("%Y-%m-%d %H:%M"), _version())
+    readers = {run.name: _reader(run, options) for run in runs if run is detailed}
+    scans: dict[str, Scan] = {}
+    for run in runs:
+        say(f"reading {run.name}")
+        scan = _scan(run, run is detailed, readers.get(run.name), options)
+        if scan is not None:
+            scans[run.name] = scan
+    _add_overview(page, runs, scans, output)
+    if detailed is not None and detailed.name in scans and scans[detailed.name].visited:
+        say(f"reading and embedding samples of {detailed.name}")
+        _add_detail(page, detailed, scans[detailed.name], readers[detailed.name], options, load_embedder, output)
+    page.notes = [(run.name, note) for run in runs for note in run.notes] + page.notes
+    path = output / "report.html"
+    replace_file(path, [render(page).encode("utf-8")])
+    return path
+
+
+def _detailed(runs: Sequence[Run], options: Options) -> Run | None:
+    """The run whose samples are shown."""
+    if options.detail is not None:
+        for run in runs:
+            if run.name == options.detail:
+                return run
+        raise InputError(f"--detail: found {options.detail!r}, expected one of {[run.name for run in runs]}")
+    return next((run for run in runs if run.has_temperatures), None)
+
+
+def _reader(run: Run, options: Options) -> SampleReader | None:
+    if run.index is None:
+        run.notes.append(
+            "No shard index: samples have row numbers, but neither pictures nor captions; name it with --index."
+        )
+        return None
+    try:
+        index = ShardIndex.load(run.index)
+        columns = {"csv_separator": "\t", "csv_image_key": "filepath", "csv_caption_key": "title"}
+        separator, image, caption = (str(run.data_setting(name) or default) for name, default in columns.items())
+        shards = None if options.shards is None else expand_sources(options.shards)
+        return SampleReader(index, shards, (separator, image, caption))
+    except (IsogclrError, OSError) as error:
+        run.notes.append(f"The shard index can not be used, so there are no pictures and captions: {error}")
+        return None
+
+
+def _scan(run: Run, is_detailed: bool, reader: SampleReader | None, options: Options) -> Scan | None:
+    if run.snapshot is None:
+        return None
+    bounds = (run.loss_option("temperature_min"), run.loss_option("temperature_max"))
+    if not is_detailed:
+        sizes: dict[str, Any] = {"extremes": 0, "sample": 0}
+    else:
+        within = None if reader is None else reader.some_shards(_SHARDS_OPENED)
+        sizes = {
+            "extremes": options.extremes,
+            "sample": options.samples,
+            "within": within,
+            "chosen": options.chosen,
+        }
+    try:
+        return scan_store(run.snapshot, bounds, **sizes)
+    except (IsogclrError, OSError) as error:
+        run.notes.append(f"Its store can not be read to the end, so no samples are shown: {error}")
+        return None
+
+
+def _add_overview(page: Page, runs: Sequence[Run], scans: dict[str, Scan], output: Path) -> None:
+    page.runs = [tables.run_card(run, curves.label(run, runs), scans.get(run.name)) for run in runs]
+    found = [curves.loss_figure(runs, output), curves.recall_figure(runs, output)]
+    page.curves = [picture for picture in found if picture is not None]
+    found = [distributions.final_figure(runs, scans, output), curves.temperature_curves(runs, output)]
+    with_temperatures = [run for run in runs if run.has_temperatures]
+    for number, run in enumerate(with_temperatures):
+        name = f"epochs_{number + 1}" if number else "epochs"
+        picture = distributions.ridge_figure(run, runs.index(run), output, name)
+        if picture is not None and len(with_temperatures) > 1:
+            picture = replace(picture, title=f"{picture.title}: {run.name}")
+        found.append(picture)
+    page.distributions = [picture for picture in found if picture is not None]
+    page.health = distributions.health_figure(runs, scans, output)
+    page.stores, page.health_table = tables.health_table(runs, scans)
+    page.settings, page.more_settings = tables.settings_table(runs)
+
+
+def _add_detail(
+    page: Page,
+    run: Run,
+    scan: Scan,
+    reader: SampleReader | None,
+    options: Options,
+    load_embedder: LoadEmbedder | None,
+    output: Path,
+) -> None:
+    if not scan.columns:
+        return
+    reader = _checked(run, scan, reader)
+    embed = None if reader is None else _embedder(run, load_embedder)
+    unknown = [row for row in options.chosen if row not in scan.states]
+    if unknown:
+        run.notes.append(f"Rows {unknown} were never visited, or are not in the store: no hard negatives of them.")
+    detail = collect(scan, reader, embed, [row for row in options.chosen if row in scan.states], output)
+    page.detail, page.detail_name, page.sampling = detail, run.name, _sampling(scan, options, detail)
+    run.notes += detail.notes
+    if reader is not None:
+        _note_problems(run, reader)
+    write_table(output / "data" / "samples.csv", tables.sample_table(detail))
+    if detail.features:
+        _add_semantics(page, detail, output)
+
+
+def _add_semantics(page: Page, detail: Detail, output: Path) -> None:
+    temperatures = {side: detail.temperatures(side) for side in SIDES}
+    rows = [detail.samples[row] for row in detail.embedded]
+    neighbours = {side: _column([sample.neighbours[side] for sample in rows]) for side in SIDES}
+    for measure in relations.measures(neighbours, _column([sample.words for sample in rows])):
+        page.relations.append(relations.relation_figure(measure, temperatures, output, "semantics")[0])
+    if detail.map_points:
+        values = {
+            side: _column([detail.samples[row].temperature[side] for row in detail.map_rows]) for side in SIDES
+        }
+        page.map_picture = relations.map_figure(detail.map_points, values, output, "semantics")
+    write_table(output / "data" / "hard_negatives.csv", tables.negative_table(detail))
+
+
+def _checked(run: Run, scan: Scan, reader: SampleReader | None) -> SampleReader | None:
+    """The reader, if its index is that of the store."""
+    if reader is None:
+        return None
+    try:
+        if reader.index.rows_at(scan.fingerprint) == scan.rows:
+            return reader
+        reason = "it had another number of rows then"
+    except IsogclrError as error:
+        reason = str(error)
+    run.notes.append(f"The index is not that of the store, so there are no pictures and captions: {reason}")
+    return None
+
+
+def _embedder(run: Run, load_embedder: LoadEmbedder | None) -> Embed | None:
+    if load_embedder is None:
+        run.notes.append("Embeddings were not asked for: nothing on neighbours, the map and hard negatives.")
+        return None
+    if run.checkpoint is None:
+        return None
+    try:
+        return load_embedder(run.checkpoint)
+    except (IsogclrError, OSError, ValueError, RuntimeError) as error:
+        run.notes.append(f"The model can not be loaded, so nothing on neighbours and hard negatives: {error}")
+        return None
+
+
+def _note_problems(run: Run, reader: SampleReader) -> None:
+    problems = list(reader.problems.values())
+    if problems:
+        more = f" (and {len(problems) - 1:,} more shards)" if len(problems) > 1 else ""
+        run.notes.append(
+            f"Shards that can not be read{more}: {problems[0]}. If they were moved, say where with --shards."
+        )
+
+
+def _sampling(scan: Scan, options: Options, detail: Detail) -> str:
+    drawn, visited = len(scan.sample_rows), scan.visited
+    if drawn == visited:
+        text = f"All {visited:,} visited samples were read."
+    else:
+        text = f"{drawn:,} of {visited:,} visited samples were drawn at random"
+        text += "." if scan.population == visited else f", from {_SHARDS_OPENED} shards chosen at random."
+        text += " The hottest and coldest are those of all samples."
+    if detail.embedded:
+        text += f" {len(detail.embedded):,} were embedded with the newest checkpoint"
+        text += f"; {len(detail.map_rows):,} random ones are on the map."
+    return text
+
+
+def _column(values: Sequence[float]) -> npt.NDArray[np.float64]:
+    return np.array(values, np.float64)
+
+
+def _title(runs: Sequence[Run]) -> str:
+    return runs[0].name if len(runs) == 1 else f"{len(runs)} runs: {', '.join(run.name for run in runs)}"
+
+
+def _version() -> str:
+    try:
+        return version("isogclr")
+    except PackageNotFoundError:
+        return "(not installed)"

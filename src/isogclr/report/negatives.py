@@ -1,0 +1,51 @@
+"""The hardest negatives of chosen samples, with the weights that the robust objective gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Features = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class HardNegatives:
+    """Of one anchor in one direction: positions among the embedded samples, hardest first, with h and p*."""
+
+    positions: npt.NDArray[np.int64]
+    hardness: npt.NDArray[np.float64]  # h_ij = s_ij − s_ii
+    weights: npt.NDArray[np.float64]  # p*_ij, of all negatives together 1
+    effective: float  # exp of the entropy of p*: among how many negatives the weight is shared
+
+
+def hard_negatives(
+    anchors: npt.NDArray[np.int64],
+    anchor_features: Features,
+    other_features: Features,
+    temperatures: npt.NDArray[np.float32],
+    count: int,
+) -> list[HardNegatives]:
+    """For each anchor, p*_ij ∝ exp(h_ij / τ_i) over all other samples (eq. 4 of the paper at its optimum).
+
+    Args:
+        anchors: positions of the anchors.
+        anchor_features: of all samples, in the anchor's modality, [N, D].
+        other_features: of all samples, in the other modality, [N, D].
+        temperatures: of the anchor's modality, [N].
+        count: how many negatives to return.
+    """
+    found = []
+    for anchor in anchors.tolist():
+        similarity = (other_features @ anchor_features[anchor]).astype(np.float64)
+        hardness = similarity - similarity[anchor]
+        exponent = hardness / float(temperatures[anchor])
+        exponent[anchor] = -np.inf
+        weights = np.exp(exponent - exponent.max())
+        weights /= weights.sum()
+        order = np.argsort(-exponent, kind="stable")[: min(count, len(weights) - 1)]
+        positive = weights[weights > 0]
+        effective = float(np.exp(-(positive * np.log(positive)).sum()))
+        found.append(HardNegatives(order, hardness[order], weights[order], effective))
+    return found

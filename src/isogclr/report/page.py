@@ -1,0 +1,203 @@
+"""From what is known of the runs to one HTML file."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from isogclr.report.canvas import LIGHT, Picture, heat
+from isogclr.report.detail import Detail, Shown
+from isogclr.report.relations import heat_range
+from isogclr.report.scan import SIDES
+from isogclr.report.wording import clean, number, share
+
+COLUMNS = (
+    ("caption", "Caption"),
+    ("image", "Image τ"),
+    ("text", "Text τ"),
+    ("visits", "Visits"),
+    ("neighbours", "Similarity of neighbours"),
+    ("words", "Frequency of words"),
+    ("row", "Row"),
+)
+_MAP_SIZE, _MAP_ROOM, _SCALE_STEPS = 400, 12, 50
+_ROOM_FOR_THUMBNAILS = 6_000_000
+
+
+Setting = tuple[str, list[str], bool]  # name, one value a run, whether they differ
+
+
+@dataclass
+class RunCard:
+    """A run at the head of the page."""
+
+    label: str
+    loss: str
+    model: str
+    progress: str
+    facts: list[tuple[str, str]]
+
+
+@dataclass
+class Page:
+    """All that the template shows."""
+
+    title: str
+    made: str
+    version: str
+    runs: list[RunCard] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    curves: list[Picture] = field(default_factory=list)
+    distributions: list[Picture] = field(default_factory=list)
+    detail: Detail | None = None
+    detail_name: str = ""
+    sampling: str = ""
+    relations: list[Picture] = field(default_factory=list)
+    map_picture: Picture | None = None
+    health: Picture | None = None
+    stores: list[str] = field(default_factory=list)
+    health_table: list[tuple[str, list[str]]] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
+    more_settings: list[Setting] = field(default_factory=list)
+    columns: Sequence[tuple[str, str]] = COLUMNS
+    samples: list[Shown] = field(default_factory=list)
+    policy: str = ""
+    style: str = ""
+    script: str = ""
+
+    @property
+    def samples_by_image(self) -> list[Shown]:
+        return sorted(self.samples, key=lambda sample: -sample.temperature["image"])
+
+    @property
+    def contents(self) -> list[tuple[str, str]]:
+        parts: list[tuple[str, str, Any]] = [
+            ("notes", "What could not be shown", self.notes),
+            ("curves", "Training", self.curves),
+            ("temperatures", "Temperatures", self.distributions),
+            ("gallery", "Hottest and coldest", self.detail),
+            ("semantics", "Semantics", self.relations or self.map_picture),
+            ("negatives", "Hard negatives", self.detail and self.detail.anchors),
+            ("samples", "Samples", self.detail),
+            ("health", "Health of the store", self.health_table),
+            ("configuration", "Configuration", True),
+        ]
+        return [(name, title) for name, title, shown in parts if shown]
+
+    @property
+    def maps(self) -> list[dict[str, Any]]:
+        return [] if self.detail is None else _maps(self.detail)
+
+    @property
+    def anchors(self) -> list[dict[str, Any]]:
+        return [] if self.detail is None else _anchors(self.detail)
+
+
+def render(page: Page) -> str:
+    """The page as text; its policy allows nothing but its own style, script and pictures."""
+    page.style, page.script = _file("report.css"), _file("report.js")
+    page.policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(page.style)}'; script-src '{_hash(page.script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    if page.detail is not None:
+        page.samples = _within_room(page.detail.on_page(), page)
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters |= {"clean": clean, "number": number, "share": share, "signed": _signed, "exact": _exact}
+    # The two files are ours, hold no markup, and must reach the page as they were hashed.
+    page.style, page.script = Markup(page.style), Markup(page.script)
+    return environment.from_string(_file("report.html.j2")).render(page=page)
+
+
+def _file(name: str) -> str:
+    return (resources.files("isogclr.report") / "page_files" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−")
+
+
+def _exact(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.9g}"
+
+
+def _within_room(samples: list[Shown], page: Page) -> list[Shown]:
+    """Pictures up to the room that a page has; the samples beyond that are shown without."""
+    used = 0
+    for position, sample in enumerate(samples):
+        used += len(sample.picture.address) if sample.picture is not None else 0
+        if used > _ROOM_FOR_THUMBNAILS:
+            for other in samples[position:]:
+                other.picture, other.problem = None, other.problem or "left out to keep the page small"
+            page.notes.append(
+                ("", f"Pictures of {len(samples) - position:,} samples were left out to keep the page small.")
+            )
+            break
+    return samples
+
+
+def _maps(detail: Detail) -> list[dict[str, Any]]:
+    panels = []
+    for side in SIDES if detail.map_points else ():
+        points = detail.map_points[side]
+        low, high = points.min(axis=0), points.max(axis=0)
+        inner = _MAP_SIZE - 2 * _MAP_ROOM
+        places = _MAP_ROOM + inner * (points - low) / (high - low).clip(1e-9)
+        values = [detail.samples[row].temperature[side] for row in detail.map_rows]
+        coldest, hottest = heat_range(detail.temperatures(side))
+        colours = heat(values, coldest, hottest, LIGHT)
+        steps = [coldest * (hottest / coldest) ** (step / (_SCALE_STEPS - 1)) for step in range(_SCALE_STEPS)]
+        panels.append(
+            {
+                "side": side,
+                "low": coldest,
+                "high": hottest,
+                "scale": heat(steps, coldest, hottest, LIGHT),
+                "points": [
+                    {"x": f"{x:.1f}", "y": f"{y:.1f}", "colour": colour, "row": row}
+                    for (x, y), colour, row in zip(places, colours, detail.map_rows, strict=True)
+                ],
+            }
+        )
+    return panels
+
+
+def _anchors(detail: Detail) -> list[dict[str, Any]]:
+    titles = {"image": "Its image against other texts", "text": "Its text against other images"}
+    return [
+        {
+            "sample": detail.samples[row],
+            "why": detail.reason(row),
+            "directions": [
+                {
+                    "title": titles[side],
+                    "effective": found.effective,
+                    "strongest": max(float(found.weights[0]), 1e-4),
+                    "negatives": [
+                        {
+                            "sample": detail.samples[detail.embedded[position]],
+                            "hardness": float(hardness),
+                            "weight": float(weight),
+                        }
+                        for position, hardness, weight in zip(
+                            found.positions.tolist(), found.hardness, found.weights, strict=True
+                        )
+                    ],
+                }
+                for side, found in directions.items()
+            ],
+        }
+        for row, directions in detail.anchors.items()
+    ]

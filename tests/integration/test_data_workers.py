@@ -1,0 +1,90 @@
+"""Worker processes: signals that a scheduler sends to everybody, and an end that does not wait for ever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from isogclr.shard_index import ShardIndex
+from training.data_config import DataConfig
+from training_data import assert_same, open_data, read, write_shards
+
+
+def children() -> list[int]:
+    return [
+        int(pid)
+        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
+        if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+    ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
+def test_workers_outlive_signals(tmp_path: Path, number: signal.Signals) -> None:
+    urls = write_shards(tmp_path / "shards", [30] * 4)
+    index = ShardIndex.build(urls, tmp_path / "index")
+    data = open_data(DataConfig(urls, batch_size=4, workers=2), index)
+    expected = read(data.epoch(0))
+    found = []
+    batches = iter(data.epoch(0))
+    workers = children()
+    assert len(workers) == 2
+    for batch in batches:
+        found.append(batch)
+        for pid in workers:
+            os.kill(pid, number)
+    assert_same(found, expected)
+    data.close()
+    assert children() == []
+
+
+def test_close_in_mid_epoch_ends_the_workers(tmp_path: Path) -> None:
+    urls = write_shards(tmp_path / "shards", [30] * 4)
+    index = ShardIndex.build(urls, tmp_path / "index")
+    data = open_data(DataConfig(urls, batch_size=4, workers=2), index)
+    next(iter(data.epoch(0)))
+    assert len(children()) == 2
+    data.close()
+    assert children() == []
+    assert len(read(data.epoch(0))) == data.batches_per_epoch  # and it can be used again
+    data.close()
+
+
+PROGRAM = """
+import sys, time
+from training_data import open_data, plain_transform, write_shards
+from isogclr.shard_index import ShardIndex
+from training.data_config import DataConfig
+from pathlib import Path
+
+def slow(image):
+    time.sleep(0.5)
+    return plain_transform(image)
+
+folder = Path(sys.argv[1])
+urls = write_shards(folder / "shards", [30] * 4)
+index = ShardIndex.build(urls, folder / "index")
+data = open_data(DataConfig(urls, batch_size=2, workers=2), index, transform=slow)
+batches = iter(data.epoch(0))
+next(batches)
+raise SystemExit(7)
+"""
+
+
+def test_a_process_that_leaves_without_closing_ends(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+    assert time.monotonic() - begin < 40
