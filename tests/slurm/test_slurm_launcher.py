@@ -55,6 +55,24 @@ def test_how_a_failure_ends(place: Place, codes: str, code: int, words: str) -> 
     assert time.monotonic() - start < 45
 
 
+def test_the_signal_before_the_end_of_the_time(place: Place) -> None:
+    """--signal of the header, with other numbers: to all tasks, 50 s before a minute is over, or earlier."""
+    options = ("--time=1", "--signal=USR1@50")
+    job = place.submit("run", options=options, environment={**STUB, "STUB_CODES": "signal"})
+    assert job.wait(90) == ("COMPLETED", "0:0"), job.text
+    assert job.show("Restarts") == "1"
+    assert "requeue: it was stopped on request, after a commit" in job.text
+    assert "start 2" in job.text  # in the same file: --open-mode=append
+
+
+def test_names_that_do_not_resolve_are_replaced_by_addresses(place: Place) -> None:
+    if not place.slurm.has_namespaces:
+        pytest.skip("namespaces are not allowed here: names never resolve, so all tests show this")
+    with place.slurm.without_names(NODES[0], itself=True):
+        text = ended(place.submit("run", environment=STUB), "COMPLETED", 0)
+    assert f"the name {NODES[0]} does not resolve; taking its address in slurm.conf" in text
+
+
 @pytest.mark.parametrize(
     ("script", "environment", "words"),
     [
