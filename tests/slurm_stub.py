@@ -9,7 +9,7 @@ import time
 
 
 def main() -> int:
-    """STUB_CODES: exit codes by rank; `sleep` never ends by itself, `signal` waits for SIGUSR1 in its first start."""
+    """STUB_CODES: exit codes by rank; `sleep` never ends by itself, `signal` waits for SIGUSR1, once."""
     rank = int(os.environ["SLURM_PROCID"])
     line = " ".join(f"<{one}>" for one in sys.argv[1:])
     print(f"stub at {os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} called with {line}", flush=True)

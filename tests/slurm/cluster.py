@@ -123,13 +123,12 @@ class Slurm:
                 process.wait()
 
     @contextlib.contextmanager
-    def without_names(self, node: str, itself: bool = False) -> Iterator[None]:
-        """A node that can not resolve the names of the others for a while, or its own. The file is mounted, so it
-        stays the same one."""
+    def without_names(self, node: str) -> Iterator[None]:
+        """A node that can not resolve the names of the others for a while. The file is mounted, so it stays the
+        same one."""
         hosts = self.folder / f"hosts-{node}"
         before = hosts.read_text()
-        kept = [one for one in before.splitlines(True) if "isog" not in one or (node in one and not itself)]
-        hosts.write_text("".join(kept))
+        hosts.write_text("".join(line for line in before.splitlines(True) if "isog" not in line or node in line))
         try:
             yield
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGE = (REPOSITORY / "docs" / "slurm.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def sizes() -> Any:
+@pytest.fixture
+def sizes(monkeypatch: pytest.MonkeyPatch) -> Any:
     spec = importlib.util.spec_from_file_location("sizes", REPOSITORY / "scripts" / "sizes.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "sizes", module)  # dataclasses look there
     spec.loader.exec_module(module)
     return module
 
