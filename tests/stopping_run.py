@@ -1,9 +1,9 @@
 """`training.main` that is asked to stop at a chosen step, by real signals.
 
-STOP_AT is the number of the step, counted from 0 in each process, in which SIGNAL (default: SIGTERM) arrives: at the
-rank STOP_RANK or at all of them, and at their data workers. -1 stands for the time before torch is loaded. The signal
-comes again in every later step, and once more in the middle of the commit. DECODED names a file for the number of
-images that this process has decoded.
+STOP_AT is the number of the step, counted from 0 in each process, in which SIGNAL (default: SIGTERM) arrives: at
+the rank STOP_RANK or at all of them, and at their data workers. -1 stands for the time before torch is loaded. The
+signal comes again in every later step, and once more in the middle of the commit. DECODED names a file for the
+number of images that this process has decoded.
 """
 
 from __future__ import annotations
@@ -25,10 +25,17 @@ class Scheduler(StopRequest):
 
     def __bool__(self) -> bool:
         self.step += 1
-        stop_at = int(os.environ.get("STOP_AT", "1000000"))
-        if self.step >= stop_at and os.environ.get("STOP_RANK", os.environ.get("RANK")) == os.environ.get("RANK"):
+        if self.is_time():
             send()
         return super().__bool__()
+
+    def is_time(self) -> bool:
+        is_addressed = os.environ.get("STOP_RANK", os.environ.get("RANK")) == os.environ.get("RANK")
+        return is_addressed and self.step >= int(os.environ.get("STOP_AT", "1000000"))
+
+    def during_commit(self, event: str, details: tuple[Any, ...]) -> None:
+        if event == "os.rename" and self.is_time() and "/.partial-generation-" in os.fspath(details[0]):
+            send()
 
 
 def send() -> None:
@@ -41,9 +48,10 @@ def send() -> None:
 
 def main(argv: Sequence[str]) -> int:
     stop = Scheduler.install()
+    assert isinstance(stop, Scheduler)
     if os.environ.get("STOP_AT") == "-1":
         send()
-    sys.addaudithook(during_commit)
+    sys.addaudithook(stop.during_commit)
     from training.run import run  # noqa: PLC0415 (as training.main does)
 
     decoded = count_decoded()
@@ -51,11 +59,6 @@ def main(argv: Sequence[str]) -> int:
     if "DECODED" in os.environ:
         Path(os.environ["DECODED"]).write_text(str(len(decoded)), encoding="ascii")
     return code
-
-
-def during_commit(event: str, details: tuple[Any, ...]) -> None:
-    if event == "os.rename" and "STOP_AT" in os.environ and "/.partial-generation-" in os.fspath(details[0]):
-        send()
 
 
 def count_decoded() -> list[str]:

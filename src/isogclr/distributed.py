@@ -12,7 +12,7 @@ from torch import Tensor
 
 from isogclr.errors import InputError
 
-_FAILURE_KEY, _LEFT_KEY = "isogclr/failure", "isogclr/left"
+_FAILURE_KEY, _KNOWN_KEY = "isogclr/failure", "isogclr/failure-known"
 
 
 class PendingGather:
@@ -141,10 +141,15 @@ class Messages:
 
 
 class FailureBoard:
-    """Where the first rank that fails says why, for all to read: the rendezvous store of the default group."""
+    """Where the first rank that fails says why, for all to read: the rendezvous store, kept by rank 0.
+
+    On a connection of its own, so that nobody who looks at it waits for a group that is being made.
+    """
 
     def __init__(self) -> None:
-        self._store = dist.distributed_c10d._get_default_store() if _is_distributed() else None
+        self._store: Any = None
+        if _is_distributed():
+            self._store = dist.distributed_c10d._get_default_store().clone()  # type: ignore[attr-defined]
 
     def report(self, cause: str) -> bool:
         """Whether this is the first failure of all; a later one is a consequence of it."""
@@ -158,13 +163,21 @@ class FailureBoard:
             return None
         return bytes(self._store.get(_FAILURE_KEY)).decode()
 
-    def leave(self) -> int:
-        """Say that this rank will not look at the board again; returns how many ranks have said so."""
-        return 0 if self._store is None else int(self._store.add(_LEFT_KEY, 1))
+    def acknowledge(self) -> None:
+        """This rank knows of the failure."""
+        if self._store is not None:
+            self._store.add(_KNOWN_KEY, 1)
 
-    def left(self) -> int:
-        """How many ranks have left."""
-        return 0 if self._store is None else int(self._store.add(_LEFT_KEY, 0))
+    def acknowledged(self) -> int:
+        """How many ranks know of it."""
+        return 0 if self._store is None else int(self._store.add(_KNOWN_KEY, 0))
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Whether a collective failed because another process is gone."""
+    return isinstance(error, dist.DistBackendError | dist.DistNetworkError) or (
+        isinstance(error, RuntimeError) and "gloo/transport" in str(error)
+    )
 
 
 def end_group() -> None:

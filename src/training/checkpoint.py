@@ -27,6 +27,7 @@ from isogclr.distributed import Messages
 from isogclr.durable import fsync_directory, fsync_file, temporary_name, write_file
 from isogclr.errors import TrainingError
 from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_leftovers, write_generation
+from isogclr.state.generations import generation_folders
 from training.loop import Progress
 from training.model import Model
 from training.nodes import Node
@@ -77,11 +78,13 @@ class Checkpoints:
         self._node = node
         self._run = run
         self._device = device
+        self._newest: Path | None = None
         if messages.ranks.rank == 0:
             remove_leftovers(self._root)
             for partial in folder.glob(".partial-epoch_*"):
                 partial.unlink()
             self._publish_last()
+            self._newest = _newest(self._root)
 
     def is_due(self, step: int) -> bool:
         """Whether a commit is asked for when this many steps are done."""
@@ -114,6 +117,7 @@ class Checkpoints:
         self._messages.barrier()
         check_stores_agree(store, self._messages, self._node)
         if self._messages.ranks.rank == 0:
+            self._check_alone()
             keep = completed_epoch is not None and self._is_kept(completed_epoch)
             folder = self._write(progress, everyone, model, optimization, store, completed_epoch, keep)
             if completed_epoch is not None:
@@ -122,6 +126,15 @@ class Checkpoints:
             logging.info(f"Committed step {progress.step} in {time.monotonic() - start:.3f} s: {folder}")
         self._messages.barrier()
         forget_changes(store, self._messages, self._node)
+
+    def _check_alone(self) -> None:
+        """The lock of the store does not reach a run on another machine, or one with another state directory."""
+        newest = _newest(self._root)
+        if newest != self._newest:
+            raise TrainingError(
+                f"{newest or self._root}: found a commit of another run, expected {self._newest or 'none'} to be "
+                "the newest: two runs of one name are under way; end one of them, or give it another --name"
+            )
 
     def _is_kept(self, completed_epoch: int) -> bool:
         """By open_clip's rule for `epoch_N.pt`."""
@@ -160,10 +173,12 @@ class Checkpoints:
         }
         with write_generation(self._root, step=progress.step, keep=keep, info=info) as folder:
             content = self._checkpoint(progress, model, optimization, epoch, identity)
-            torch.save(content, folder / CHECKPOINT)
+            _save(content, folder / CHECKPOINT)
             write_file(folder / TRAINING, [json.dumps(training).encode()])
             store.commit(folder / STORE_SNAPSHOT)
-        return max(self._root.glob("generation-*"))
+        self._newest = _newest(self._root)
+        assert self._newest is not None
+        return self._newest
 
     def _checkpoint(
         self, progress: Progress, model: Model, optimization: Optimization, epoch: int, identity: str
@@ -201,6 +216,21 @@ class Checkpoints:
             _link(checkpoint, self._folder / LATEST_CHECKPOINT)
         if self._settings.delete_previous_checkpoint:
             (self._folder / f"epoch_{completed_epoch - 1}.pt").unlink(missing_ok=True)
+
+
+def _newest(root: Path) -> Path | None:
+    return next(iter(generation_folders(root)), None)
+
+
+def _save(content: Mapping[str, Any], path: Path) -> None:
+    """`torch.save`. Of a full disk it says "unexpected pos", and keeps the reason to itself."""
+    try:
+        with path.open("wb") as file:
+            torch.save(content, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise OSError(*error.__context__.args) from error
+        raise
 
 
 def _link(source: Path, target: Path) -> None:

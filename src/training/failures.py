@@ -9,17 +9,17 @@ import threading
 import time
 import traceback
 
-from isogclr.distributed import FailureBoard, Ranks
+from isogclr.distributed import FailureBoard, Ranks, is_lost_connection
 from isogclr.errors import IsogclrError
+from training.loader import worker_death
 
 FAILED_EXIT_CODE = 1
 POLL_SECONDS = 1.0
+# Rank 0 keeps the board: if it fails, it stays until the others have read why, at most this long.
+NOTICE_SECONDS = 3.0
 # A rank whose neighbour has failed gets an error from its next collective at once (gloo) or never (NCCL). After
 # this long it ends without one.
 GRACE_SECONDS = 15.0
-# Rank 0 keeps the board, so it leaves last: the others must see that they are not the first to fail. But not later
-# than this: a rank that was killed does not leave, and one may have nothing to notice the failure by.
-LAST_TO_LEAVE_SECONDS = 3.0
 
 
 class FailureWatch:
@@ -31,11 +31,13 @@ class FailureWatch:
     """
 
     def __init__(self, ranks: Ranks, grace_seconds: float = GRACE_SECONDS) -> None:
-        self._rank, self._size = ranks.rank, ranks.size
+        self._rank = ranks.rank
+        self._others = ranks.size - 1
         self._board = FailureBoard()
         self._grace_seconds = grace_seconds
         self._ended = threading.Event()
-        if ranks.size > 1:
+        self._acknowledged = threading.Event()
+        if self._others:
             threading.Thread(target=self._watch, name="failure-watch", daemon=True).start()
 
     def close(self) -> None:
@@ -45,30 +47,39 @@ class FailureWatch:
     def fail(self, error: BaseException) -> None:
         """Report an error of this rank. Only the first failure of a run is printed with its cause."""
         cause = f"rank {self._rank}: {describe(error)}"
-        try:
-            first = self._board.report(cause)
-        except RuntimeError:  # rank 0 kept the board, and is gone
-            first = True
-        if first:
+        if self._is_first(cause):
             logging.error(cause)
         else:
             logging.info(f"rank {self._rank} ends, because another rank has failed")
-        self._leave()
+        if self._rank == 0:
+            self._wait_until_known()
 
-    def _leave(self) -> None:
-        deadline = time.monotonic() + LAST_TO_LEAVE_SECONDS
+    def _is_first(self, cause: str) -> bool:
+        if self._acknowledged.is_set():
+            return False
         try:
-            left = self._board.leave()
-            while self._rank == 0 and left < self._size and time.monotonic() < deadline:
-                time.sleep(0.05)
-                left = self._board.left()
-        except RuntimeError:  # the board is gone
-            pass
+            is_first = self._board.report(cause)
+            self._acknowledge()
+        except RuntimeError:  # rank 0 kept the board, and was killed; somebody must say so, and only one
+            return self._rank == 1
+        return is_first
+
+    def _acknowledge(self) -> None:
+        if self._rank != 0:
+            self._acknowledged.set()
+            self._board.acknowledge()
+
+    def _wait_until_known(self) -> None:
+        deadline = time.monotonic() + NOTICE_SECONDS
+        while self._board.acknowledged() < self._others and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _watch(self) -> None:
         while not self._ended.wait(POLL_SECONDS):
             try:
                 cause = self._board.first()
+                if cause is not None and not self._acknowledged.is_set():
+                    self._acknowledge()
             except RuntimeError:
                 cause = "rank 0 is gone"
             if cause is not None:
@@ -85,8 +96,14 @@ class FailureWatch:
 
 def describe(error: BaseException) -> str:
     """Our own errors speak for themselves; of others the place matters."""
-    if isinstance(error, IsogclrError):
-        return str(error)
+    own = worker_death(error) or error
+    if isinstance(own, IsogclrError):
+        return str(own)
+    if is_lost_connection(error):
+        return (
+            f"lost the connection to another rank ({str(error).splitlines()[0]}), and none has said why: a process "
+            "was killed, often for want of memory, or a node is down; look there, then go on with --resume latest"
+        )
     return "".join(traceback.format_exception(error)).rstrip()
 
 

@@ -57,7 +57,7 @@ class Loader:
         self._dataset.set_order(order)
         if self._loader is None:
             self._loader = self._open()
-        return _checked(iter(self._loader))
+        return _checked(iter(self._loader), self._processes > 0)
 
     def _open(self) -> DataLoader[Any]:
         self._closing = multiprocessing.Value("b", 0, lock=False)
@@ -138,22 +138,36 @@ def _keeping_generators(stream: Iterator[Batch]) -> Iterator[Batch]:
         yield batch
 
 
-def _checked(batches: Iterator[Batch | IsogclrError]) -> Iterator[Batch]:
+def _checked(batches: Iterator[Batch | IsogclrError], has_processes: bool) -> Iterator[Batch]:
     while True:
         try:
             batch = next(batches, None)
-        except RuntimeError as error:
-            if "DataLoader worker (pid" not in str(error):  # but an exception that left a worker
+        except (RuntimeError, OSError, EOFError) as error:
+            death = worker_death(error, is_receiving=has_processes)
+            if death is None:
                 raise
-            raise DataWorkerError(
-                f"a data worker process ended by itself ({error}): often memory or shared memory is full; "
-                "use fewer workers or a smaller batch, and resume from the last checkpoint"
-            ) from error
+            raise death from error
         if batch is None:
             return
         if isinstance(batch, IsogclrError):
             raise batch
         yield batch
+
+
+def worker_death(error: BaseException, is_receiving: bool = False) -> DataWorkerError | None:
+    """Whether this error means that a worker process has died.
+
+    torch's signal handler says so, wherever the program just is; or a tensor is not handed over any more.
+    """
+    text = str(error).strip()
+    is_told = isinstance(error, RuntimeError) and text.startswith("DataLoader worker (pid")
+    is_cut_off = is_receiving and isinstance(error, OSError | EOFError)
+    if text.startswith("Caught ") or not (is_told or is_cut_off):  # "Caught": an exception of a worker that lives
+        return None
+    return DataWorkerError(
+        f"a data worker process ended by itself ({text or type(error).__name__}): often memory or shared memory is "
+        "full; use fewer workers or a smaller batch, and resume from the last checkpoint"
+    )
 
 
 def _as_it_is(batch: Any) -> Any:

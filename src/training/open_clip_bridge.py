@@ -29,7 +29,8 @@ from open_clip_train import train as _train
 from torch import nn
 from torch.optim import Optimizer
 
-from isogclr.errors import ConfigError
+from isogclr.errors import ConfigError, NoUsableSampleError
+from isogclr.shard_index.listing import local_path
 
 SCHEDULERS = ("cosine", "const", "const-cooldown")
 # What open_clip_train.main gives the model factory for SigLIP.
@@ -165,9 +166,28 @@ class OpenClip:
         self._args.wandb = False  # we log what they return
 
     def evaluation_data(self, transforms: tuple[Any, Any], tokenizer: Any) -> dict[str, Any]:
-        """Loaders of the validation data and ImageNet, as far as they were asked for."""
+        """Loaders of the validation data and ImageNet, as far as they were asked for. What is missing is said now,
+        not after the first epoch."""
+        self._check_evaluation_data()
         args = Namespace(**{**vars(self._args), "train_data": None, "dataset_type": self._validation_type()})
         return cast(dict[str, Any], _data.get_data(args, transforms, tokenizer=tokenizer))
+
+    def _check_evaluation_data(self) -> None:
+        args = self._args
+        wanted = {"--imagenet-val": [args.imagenet_val] if args.imagenet_val else []}
+        if args.val_data:
+            is_table = self._validation_type() == "csv" or args.val_data.endswith((".csv", ".tsv"))
+            wanted["--val-data"] = [args.val_data] if is_table else expand_urls(args.val_data)[0]
+        problems = []
+        for flag, urls in wanted.items():
+            paths = [path for path in map(local_path, urls) if path is not None]
+            missing = [path for path in paths if not Path(path).exists()]
+            if missing:
+                problems.append(
+                    f"{flag}: {len(missing):,} of {len(urls):,} do not exist, the first is {missing[0]}"
+                )
+        if problems:
+            raise ConfigError(problems)
 
     def _validation_type(self) -> str:
         """Synthetic validation data would be asked for without a path; open_clip takes the type of the training."""
@@ -177,7 +197,15 @@ class OpenClip:
         self, model: nn.Module, data: Mapping[str, Any], epoch: int, writer: Any, tokenizer: Any
     ) -> dict[str, float]:
         """open_clip's validation: loss, retrieval recall, zero-shot ImageNet. On rank 0; nothing elsewhere."""
-        metrics = _train.evaluate(model, data, epoch, self._args, tb_writer=writer, tokenizer=tokenizer)
+        try:
+            metrics = _train.evaluate(model, data, epoch, self._args, tb_writer=writer, tokenizer=tokenizer)
+        except (RuntimeError, ValueError) as error:
+            if "non-empty list" not in str(error):  # it joins the features of all batches
+                raise
+            raise NoUsableSampleError(
+                f"--val-data {self._args.val_data} has given no sample: expected images and captions as in the "
+                "training data"
+            ) from error
         return {name: float(value) for name, value in metrics.items()}
 
     def start_remote_sync(self, run: Path) -> Callable[[], None] | None:

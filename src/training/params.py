@@ -175,6 +175,11 @@ def _unsupported(theirs: Namespace) -> list[str]:
         )
     if theirs.distill_model is not None or theirs.distill_pretrained is not None:
         found.append("--distill-model and --distill-pretrained are not supported: there is no loss for a teacher")
+    if theirs.trace:
+        found.append(
+            "--trace is not supported: torch can not trace a model that returns a dict, and open_clip's evaluation "
+            "needs one"
+        )
     if "coca" in theirs.model.lower():
         found.append(f"--model {theirs.model} is not supported: CoCa's captioning loss has no place beside --loss")
     for name, default in _COCA_DEFAULTS.items():
@@ -201,8 +206,6 @@ def _conflicting_losses(ours: Namespace, theirs: Namespace) -> list[str]:
 
 def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
     found = []
-    if theirs.trace and _trains(theirs):
-        found.append("--trace is for evaluation: a traced model can not be trained; leave it or --train-data out")
     if theirs.remote_sync is not None and theirs.resume == "latest":
         found.append(
             "--resume latest looks for generations on disk, not at --remote-sync: fetch the run first and leave "
@@ -402,7 +405,6 @@ def _model_settings(ours: Namespace, theirs: Namespace) -> ModelSettings:
         precision=theirs.precision,
         text_model=ours.text_model.absolute() if ours.text_model is not None else None,
         factory_options=options,
-        trace_batch=theirs.batch_size if theirs.trace else None,
         **{name: getattr(theirs, name) for name in same},
     )
 

@@ -183,6 +183,16 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     return content
 
 
+def check_loss(resumed: Resumed, loss: str) -> None:
+    """A run goes on with the loss that it has begun with; what open_clip has written does not say which."""
+    before = resumed.checkpoint.get("isogclr", {}).get("loss", loss)
+    if before != loss:
+        raise TrainingError(
+            f"{resumed.source}: found a commit of --loss {before}, expected one of --loss {loss}: resume with the "
+            "loss it was trained with, or start a new run from its weights with --pretrained"
+        )
+
+
 def load_weights(resumed: Resumed, model: nn.Module, optimization: Optimization | None) -> None:
     """Put model, optimizer and scaler where the checkpoint left them."""
     weights = resumed.checkpoint["state_dict"] if resumed.is_training else resumed.checkpoint

@@ -18,11 +18,14 @@ from training.evaluation import Evaluation
 from training.failures import FAILED_EXIT_CODE, FailureWatch, end_process
 from training.metrics import MetricLog
 from training.model import Model, create_model, prepare_text_tower
+from training.nodes import find_node
 from training.open_clip_bridge import OpenClip
 from training.resume import Resumed
 from training.run_folder import RunFolder, configuration, copy_code, describe, open_folder, versions
 from training.session import Context, train
 from training.signals import STOPPED_EXIT_CODE, StopRequest
+from training.sources_setup import check_not_in_use, live_file
+from training.state_folder import choose_state_folder
 
 USAGE_EXIT_CODE = 2
 
@@ -85,6 +88,10 @@ def _run(context: Context) -> int:
     check_versions(context.messages, versions())
     if settings.run.copy_codebase and place.is_first and folder.path is not None:
         copy_code(folder)
+    node = find_node(context.messages)
+    state_folder = choose_state_folder(settings.run.state_dir, folder.scratch, context.messages, node)
+    if settings.data is not None and place.is_first:
+        check_not_in_use(live_file(state_folder, node))
     resumed = resume.find(settings.run.resume, folder.checkpoints, context.messages)
     tower = prepare_text_tower(settings.model, folder.scratch / "text_model") if place.is_first else None
     tower = context.messages.from_first(None if tower is None else str(tower))
@@ -95,7 +102,7 @@ def _run(context: Context) -> int:
         _evaluate_only(context, model, evaluation, folder, resumed)
         finished = True
     else:
-        finished = train(context, model, evaluation, folder, resumed)
+        finished = train(context, model, evaluation, folder, resumed, node, state_folder)
     if finish_sync is not None:
         finish_sync()
     context.messages.barrier()  # launchers end what is left some time after the first rank has ended

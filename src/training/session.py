@@ -22,16 +22,16 @@ from training.loop import Loop, Parts, Progress
 from training.loss_setup import create_loss
 from training.metrics import MetricLog
 from training.model import Model, seed_everything
-from training.nodes import Node, find_node
+from training.nodes import Node
 from training.open_clip_bridge import OpenClip, Place, autocast
 from training.optimization import Optimization
-from training.resume import Resumed, load_weights
+from training.resume import Resumed, check_loss, load_weights
 from training.run_folder import RunFolder, configuration, describe, versions
 from training.sample_state import StateTable
 from training.settings import Settings
 from training.signals import StopRequest
 from training.sources_setup import live_file, open_index, open_store
-from training.state_folder import StateFolder, choose_state_folder
+from training.state_folder import StateFolder
 from training.step import Stepper
 
 
@@ -48,13 +48,17 @@ class Context:
 
 
 def train(
-    context: Context, model: Model, evaluation: Evaluation | None, folder: RunFolder, resumed: Resumed | None
+    context: Context,
+    model: Model,
+    evaluation: Evaluation | None,
+    folder: RunFolder,
+    resumed: Resumed | None,
+    node: Node,
+    state_folder: StateFolder,
 ) -> bool:
     """Train to the end, or until somebody asks to stop; says which."""
     settings, place = context.settings, context.place
     assert settings.data is not None
-    node = find_node(context.messages)
-    state_folder = choose_state_folder(settings.run.state_dir, folder.scratch, context.messages, node)
     index_path = settings.run.index or folder.scratch / "index"
     index = open_index(settings.data, index_path, context.messages, node)
     data = TrainData.open(
@@ -71,6 +75,7 @@ def train(
     optimization.plan(data.steps_per_epoch, settings.run.epochs)
     progress = Progress(steps_per_epoch=data.steps_per_epoch, shared=loss.initial_shared(device=place.device))
     if resumed is not None:
+        check_loss(resumed, loss.name)
         load_weights(resumed, model.wrapped, optimization)
         progress = _resumed_progress(resumed, progress, place.device)
     store = _open_store(context, state_folder, loss, data, index, resumed, node)

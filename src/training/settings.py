@@ -29,7 +29,6 @@ class ModelSettings:
     use_bn_sync: bool = False
     ddp_static_graph: bool = False
     torchcompile: bool = False
-    trace_batch: int | None = None  # torch.jit.trace for evaluation, with this batch size
     use_bnb_linear: str | None = None
 
 

@@ -9,6 +9,7 @@ from isogclr.distributed import Messages
 from isogclr.errors import IndexNotFoundError, ShardIndexError, TrainingError
 from isogclr.shard_index import CsvColumns, ShardIndex
 from isogclr.state import RowStore, Schema, StateStore
+from isogclr.state.lock import StoreLock, lock_path
 from training.data_config import CSV, SYNTHETIC, DataConfig
 from training.nodes import Node
 from training.open_clip_bridge import expand_urls
@@ -79,6 +80,13 @@ def _check_equal(messages: Messages, fingerprint: str) -> None:
 def live_file(folder: StateFolder, node: Node) -> Path:
     """The live file of a node: numbered, since two nodes of a test may share a disk."""
     return folder.path / f"node-{node.number:05d}.live"
+
+
+def check_not_in_use(live: Path) -> None:
+    """Tell a second run of one name so before it looks for commits: the first may prune them meanwhile."""
+    lock = lock_path(live)
+    if lock.exists():
+        StoreLock(lock).release()
 
 
 def open_store(

@@ -160,7 +160,6 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (open_clip.get_input_dtype, "precision"),
     (open_clip.add_model_config, "path"),
     (open_clip.list_models, ""),
-    (open_clip.trace_model, "model batch_size device"),
     (open_clip.utils.replace_linear, "model linear_replacement include_modules copy_weights"),
     (open_clip.CLIP.lock_image_tower, "self unlocked_groups freeze_bn_stats"),
     (open_clip.CLIP.lock_text_tower, "self unlocked_layers freeze_layer_norm"),
@@ -292,6 +291,15 @@ def test_what_a_model_returns(logit_bias: float | None) -> None:
     assert output["image_features"].norm(dim=1).tolist() == pytest.approx([1.0, 1.0], rel=1e-5)
     torch.testing.assert_close(output["logit_scale"], model.logit_scale.exp())  # the parameter is its logarithm
     assert output["logit_scale"].requires_grad
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+def test_a_model_that_returns_a_dict_can_not_be_traced() -> None:
+    """The reason why --trace is refused."""
+    model = tiny_model()
+    model.visual.image_size = model.visual.image_size[0]  # the factory has another problem with a pair
+    with pytest.raises(RuntimeError, match="dict at the output of the tracer"):
+        open_clip.trace_model(model, batch_size=2)
 
 
 def test_precisions() -> None:

@@ -151,8 +151,8 @@ def test_counts_that_do_not_divide(
     assert after.min() == 1
     assert np.array_equal(after[before > 0], before[before > 0])
     parts = ranks * max(1, workers)
-    batches = -(-(-(-left // parts)) // batch_size) * max(1, workers)  # of one rank, for its largest share
-    drawn = -(-batches // accumulation) * accumulation * batch_size * ranks
+    batches = math.ceil(math.ceil(left / parts) / batch_size) * max(1, workers)  # of a rank, for the largest share
+    drawn = math.ceil(batches / accumulation) * accumulation * batch_size * ranks
     assert left <= after[before == 0].sum() <= drawn
     assert drawn < left + parts * batch_size * (1 + accumulation)
 

@@ -103,7 +103,7 @@ class TestRefusals:
             ("--isogclr-rho 3", "--isogclr-rho belongs to --loss isogclr, but --loss is clip"),
             ("--loss sogclr --isogclr-gamma 1", "--isogclr-gamma belongs to --loss isogclr, but --loss is sogclr"),
             ("--siglip --cyclip-validate", "--cyclip-validate belongs to --loss cyclip, but --loss is siglip"),
-            ("--trace", "--trace is for evaluation"),
+            ("--trace", "--trace is not supported: torch can not trace a model that returns a dict"),
             ("--resume latest --remote-sync s3://x", "--resume latest looks for generations on disk"),
             ("--use-bnb-linear SwitchBackLinear", "--use-bnb-linear needs the package bitsandbytes"),
             ("--imagenet-v2 x", "--imagenet-v2 needs the package imagenetv2_pytorch"),
