@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from slurm.cluster import NODES, Job, Slurm
+from slurm.cluster import NODES, Job, Slurm, cluster
 from slurm.training_job import SCRIPTS, Place
 
 STUB = {"ISOGCLR_MODULE": "slurm_stub"}
@@ -53,6 +55,29 @@ def test_how_a_failure_ends(place: Place, codes: str, code: int, words: str) -> 
     job = place.submit("run", environment={**STUB, "STUB_CODES": codes, "ISOGCLR_WAIT": "3"})
     assert words in ended(job, "FAILED", code)
     assert time.monotonic() - start < 45
+
+
+def test_the_signal_before_the_end_of_the_time(place: Place) -> None:
+    """--signal of the header, with other numbers: to all tasks, 50 s before a minute is over, or earlier."""
+    options = ("--time=1", "--signal=USR1@50")
+    job = place.submit("run", options=options, environment={**STUB, "STUB_CODES": "signal"})
+    assert job.wait(90) == ("COMPLETED", "0:0"), job.text
+    assert job.show("Restarts") == "1"
+    assert "requeue: it was stopped on request, after a commit" in job.text
+    assert "start 2" in job.text  # in the same file: --open-mode=append
+
+
+def test_names_that_do_not_resolve_are_replaced_by_addresses(slurm: Slurm, tmp_path: Path) -> None:
+    """A cluster whose node names only slurm.conf knows, beside the other one."""
+    folder = Path(tempfile.mkdtemp(prefix="isog", dir="/tmp"))
+    try:
+        with cluster(folder, has_namespaces=False) as nameless:
+            job = Place(nameless, tmp_path, "model", "x.tar").submit("run", environment=STUB)
+            text = ended(job, "COMPLETED", 0)
+    finally:
+        shutil.rmtree(folder)
+    assert f"the name {NODES[0]} does not resolve; taking its address in slurm.conf, 127.0.0.1" in text
+    assert text.count("stub at 127.0.0.1:") == 2
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_node_that_can_not_resolve_the_first(slurm: Slurm, tmp_path: Path) -> 
         pytest.skip("namespaces are not allowed here: all nodes share one /etc/hosts")
     place = Place.create(slurm, tmp_path, [24] * 2)
     with slurm.without_names(SECOND):
-        job = place.submit("run", tasks=2, environment={"ISOGCLR_NAME_WAIT": "1", "ISOGCLR_WAIT": "5"})
+        job = place.submit("run", environment={"ISOGCLR_NAME_WAIT": "1", "ISOGCLR_WAIT": "5"})
         state, _ = job.wait()
     assert state == "FAILED", job.text
     assert job.text.count(f"{SECOND}: found no address for MASTER_ADDR={NODES[0]} within 1 s") == 1, job.text
