@@ -18,7 +18,10 @@ TRAINING = [
     "numpy",
 ]
 EVALUATION = ["clip-benchmark>=1.6.2", "requests", "numpy<2.4", "safetensors", "pillow"]
-DEVELOPMENT = ["pytest", "pytest-timeout", "hypothesis", "scipy", "tensorboard", "ruff", "mypy", "types-tqdm"]
+DEVELOPMENT = [
+    *("pytest", "pytest-timeout", "hypothesis", "scipy", "tensorboard", "selenium"),
+    *("ruff", "mypy", "types-tqdm"),
+]
 
 setup(
     name="isogclr",
@@ -40,7 +43,7 @@ setup(
         "parquet": ["pyarrow"],
         "tensorboard": ["tensorboard"],
         "eval": EVALUATION,
-        "report": ["matplotlib", "jinja2"],
+        "report": ["matplotlib", "jinja2", "pillow"],
         "dev": DEVELOPMENT,
     },
     entry_points={"console_scripts": ["isogclr = isogclr.cli:main"]},

@@ -9,10 +9,12 @@ tokenizer. Epochs take turns in one run; workers are started before the clock.
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -34,9 +36,12 @@ from training.seeds import derive_seed, generators_preserved, seed_augmentation
 from training.shard_source import ShardSource
 from training.tally import Tally
 
-REPETITIONS = 7
-SHARDS, SAMPLES_PER_SHARD, PIXELS, BATCH = 4, 320, 256, 64
+REPETITIONS = 5
+SHARDS, SAMPLES_PER_SHARD, PIXELS, BATCH = 4, 192, 256, 64
+SAMPLES = SHARDS * SAMPLES_PER_SHARD
+LINKS = 64
 RESUMED_AT = 0.75  # of an epoch
+Cost = tuple[float, float]
 
 
 def run() -> dict[str, Any]:
@@ -46,9 +51,13 @@ def run() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         urls = write_shards(Path(folder) / "shards")
         index = ShardIndex.build(urls, Path(folder) / "index")
+        many = link_shards(Path(folder))
+        many_index = ShardIndex.build(many, Path(folder) / "many-index")
         results: dict[str, Any] = {}
         for workers in (0, 2):
-            results[f"{workers} workers"] = throughput(urls, index, workers) | resume(urls, index, workers)
+            found = throughput(urls, index, workers)
+            rate = found["samples/s, ours"]["median"]
+            results[f"{workers} workers"] = found | resume(many, many_index, workers, rate)
         results["seeding"] = seeding(urls, index)
     return results
 
@@ -70,6 +79,14 @@ def write_shards(folder: Path) -> str:
     return str(folder / f"{{00000..{SHARDS - 1:05d}}}.tar")
 
 
+def link_shards(folder: Path) -> str:
+    """The same shards under many names."""
+    (folder / "many").mkdir()
+    for number in range(LINKS):
+        (folder / "many" / f"{number:05d}.tar").hardlink_to(folder / "shards" / f"{number % SHARDS:05d}.tar")
+    return str(folder / "many" / f"{{00000..{LINKS - 1:05d}}}.tar")
+
+
 def preparation() -> tuple[Any, Any]:
     return open_clip.image_transform(224, is_train=True), open_clip.get_tokenizer("ViT-B-32")
 
@@ -84,7 +101,7 @@ def open_theirs(urls: str, workers: int) -> Any:
     args = Namespace(
         train_data=urls,
         dataset_resampled=False,
-        train_num_samples=SHARDS * SAMPLES_PER_SHARD,
+        train_num_samples=SAMPLES,
         train_data_upsampling_factors=None,
         seed=0,
         batch_size=BATCH,
@@ -96,53 +113,65 @@ def open_theirs(urls: str, workers: int) -> Any:
 
 def throughput(urls: str, index: ShardIndex, workers: int) -> dict[str, Any]:
     """Within one process both are asked for a batch in turn; worker processes would run at the same time, so there
-    whole epochs take turns."""
+    whole epochs take turns. Processor time is what a busy machine leaves comparable."""
     ours, theirs = open_ours(urls, index, workers), open_theirs(urls, workers)
     list(ours.epoch(0))  # starts the workers and warms the page cache
     list(theirs.dataloader)
-    ratios, rates = [], []
+    elapsed, processor, rates = [], [], []
     for epoch in range(1, REPETITIONS + 1):
         theirs.set_epoch(epoch)
         if workers:
-            our_seconds = seconds(partial(list, ours.epoch(epoch)))
-            their_seconds = seconds(partial(list, theirs.dataloader))
+            ours_took, theirs_took = cost(partial(list, ours.epoch(epoch))), cost(partial(list, theirs.dataloader))
         else:
-            our_seconds, their_seconds = in_turn(iter(ours.epoch(epoch)), iter(theirs.dataloader))
-        ratios.append(their_seconds / our_seconds)
-        rates.append(SHARDS * SAMPLES_PER_SHARD / our_seconds)
+            ours_took, theirs_took = in_turn(iter(ours.epoch(epoch)), iter(theirs.dataloader))
+        elapsed.append(theirs_took[0] / ours_took[0])
+        processor.append(theirs_took[1] / ours_took[1])
+        rates.append(SAMPLES / ours_took[0])
     ours.close()
-    return {"samples/s, ours / open_clip": measure.spread(ratios), "samples/s, ours": measure.spread(rates)}
+    return {
+        "samples/s, ours / open_clip": measure.spread(elapsed),
+        "samples by processor second, ours / open_clip": measure.spread(processor),
+        "samples/s, ours": measure.spread(rates),
+    }
 
 
-def in_turn(ours: Iterator[Any], theirs: Iterator[Any]) -> tuple[float, float]:
-    """Seconds of each for an epoch; the order within a turn alternates."""
-    spent = [0.0, 0.0]
-    for turn in range(SHARDS * SAMPLES_PER_SHARD // BATCH):
+def in_turn(ours: Iterator[Any], theirs: Iterator[Any]) -> tuple[Cost, Cost]:
+    """What each takes for an epoch; the order within a turn alternates."""
+    spent = np.zeros((2, 2))
+    for turn in range(SAMPLES // BATCH):
         for contender in (0, 1) if turn % 2 else (1, 0):
-            spent[contender] += seconds(partial(next, (ours, theirs)[contender]))
-    return spent[0], spent[1]
+            spent[contender] += cost(partial(next, (ours, theirs)[contender]))
+    return tuple(spent[0].tolist()), tuple(spent[1].tolist())
 
 
-def resume(urls: str, index: ShardIndex, workers: int) -> dict[str, Any]:
-    """From the start of the epoch: the time to a batch, decoding all before it, and resumed there."""
+def resume(urls: str, index: ShardIndex, workers: int, rate: float) -> dict[str, Any]:
+    """The time to a batch in an epoch of many shards: resumed there, and by decoding all before it at the rate that
+    was measured."""
     data = open_ours(urls, index, workers)
-    position = data.start_of(0)
-    batches = list(data.epoch(0))
-    stop = round(RESUMED_AT * len(batches))
-    for batch in batches[:stop]:
-        position = position.after(batch)
-    ratios = []
+    streams = max(1, workers)
+    stop = round(RESUMED_AT * data.batches_per_epoch) // streams * streams
+    # Every image decodes, so a worker has drawn what it has given.
+    position = replace(data.start_of(0), batches=stop, drawn=(stop // streams * BATCH,) * streams)
+    next(iter(data.epoch(0)))
+    took = []
     for _ in range(REPETITIONS):
-        decoding = seconds(lambda: reach(data, data.start_of(0), stop + 1))
-        ratios.append(decoding / seconds(lambda: reach(data, position, 1)))
+        took.append(cost(partial(next, _Starting(data, position)))[0])
     data.close()
-    return {f"to batch {stop} of {len(batches)}, decoding / resuming": measure.spread(ratios)}
+    name = f"to batch {stop} of {data.batches_per_epoch}"
+    return {
+        f"{name}, resuming, seconds": measure.spread(took),
+        f"{name}, decoding / resuming": measure.spread([stop * BATCH / rate / one for one in took]),
+    }
 
 
-def reach(data: TrainData, position: Position, count: int) -> None:
-    batches = iter(data.resume_at(position))
-    for _ in range(count):
-        next(batches)
+class _Starting:
+    """Starts to read when it is asked for the first batch."""
+
+    def __init__(self, data: TrainData, position: Position) -> None:
+        self._data, self._position = data, position
+
+    def __next__(self) -> Any:
+        return next(iter(self._data.resume_at(self._position)))
 
 
 def seeding(urls: str, index: ShardIndex) -> dict[str, Any]:
@@ -152,8 +181,8 @@ def seeding(urls: str, index: ShardIndex) -> dict[str, Any]:
     shares = []
     with generators_preserved():
         for _ in range(REPETITIONS):
-            decoding = seconds(lambda: [source.decode(content) for content in samples])
-            shares.append(seconds(partial(seed_all, len(samples))) / decoding)
+            decoding = cost(lambda: [source.decode(content) for content in samples])[1]
+            shares.append(cost(partial(seed_all, len(samples)))[1] / decoding)
     return {"share of decoding": measure.spread(shares)}
 
 
@@ -162,10 +191,19 @@ def seed_all(samples: int) -> None:
         seed_augmentation(derive_seed("augmentation", 0, 0, row))
 
 
-def seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+def cost(work: Callable[[], object]) -> Cost:
+    """Seconds on the clock, and of processors in this process and its workers."""
+    begin, busy = time.perf_counter(), processor_seconds()
     work()
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, processor_seconds() - busy
+
+
+def processor_seconds() -> float:
+    ticks = 0
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split():
+        fields = Path(f"/proc/{child}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return time.process_time() + ticks / os.sysconf("SC_CLK_TCK")
 
 
 def table(results: dict[str, Any]) -> str:

@@ -99,7 +99,7 @@ def write_model(folder: Path, dropout: float = 0.0, layers: int = 1) -> str:
     return f"local-dir:{folder}"
 
 
-def arguments(model: str, train_data: str, logs: Path, name: str, **flags: Any) -> list[str]:
+def arguments(model: str, train_data: str | None, logs: Path, name: str | None, **flags: Any) -> list[str]:
     """A command line for `training.main`; a flag of None is left out, of True has no value."""
     values = {
         "model": model,

@@ -24,13 +24,13 @@ from training.seeds import derive_seed
 
 
 class SharedEpoch(open_clip_train.data.SharedEpoch):
-    """open_clip's epoch number in shared memory; the shuffle below finds the newest one."""
+    """open_clip's epoch number in shared memory; the shuffle below asks the first, of the training data."""
 
-    newest: SharedEpoch
+    first: SharedEpoch | None = None
 
     def __init__(self, epoch: int = 0) -> None:
         super().__init__(epoch)
-        SharedEpoch.newest = self
+        SharedEpoch.first = SharedEpoch.first or self
 
 
 class SeededShuffle(webdataset.PipelineStage):
@@ -43,7 +43,8 @@ class SeededShuffle(webdataset.PipelineStage):
         self._epoch, self._number = -1, 0
 
     def run(self, source: Iterator[Any]) -> Iterator[Any]:
-        epoch = SharedEpoch.newest.get_value()
+        assert SharedEpoch.first is not None
+        epoch = SharedEpoch.first.get_value()
         self._number = self._number + 1 if self._epoch == epoch else 0
         self._epoch = epoch
         worker = get_worker_info()

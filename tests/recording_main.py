@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,22 @@ from training import main as trainer
 
 
 def main(argv: Sequence[str]) -> int:
-    """The folder of the records is in the environment."""
+    """The folder of the records is in the environment, and how long a step takes at least in the first start."""
     from training.loop import Loop  # noqa: PLC0415
 
-    record = Path(os.environ["RECORD_FOLDER"]) / f"rank-{os.environ.get('RANK', '0')}.jsonl"
+    folder = Path(os.environ["RECORD_FOLDER"])
+    rank = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))
+    record = folder / f"rank-{rank}.jsonl"
+    seconds = 0.0 if "SLURM_RESTART_COUNT" in os.environ else float(os.environ.get("STEP_SECONDS", "0"))
     original = Loop._step
+    if rank == "0":
+        (folder / "arguments.json").write_text(json.dumps(list(argv)), encoding="utf-8")
 
     def recording(self: Loop, batches: list[Any], schedule_step: float) -> Any:
         with record.open("a", encoding="utf-8") as file:
             rows = [row for batch in batches for row in batch.rows.tolist()]
             file.write(json.dumps(rows) + "\n")
+        time.sleep(seconds)
         return original(self, batches, schedule_step)
 
     Loop._step = recording  # type: ignore[method-assign]
@@ -34,3 +42,7 @@ def recorded(folder: Path, ranks: int) -> list[list[list[int]]]:
         [json.loads(line) for line in (folder / f"rank-{rank}.jsonl").read_text(encoding="utf-8").splitlines()]
         for rank in range(ranks)
     ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

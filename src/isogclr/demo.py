@@ -1,118 +1,137 @@
-"""The shortest honest demonstration of what there is: temperatures learned on a small long-tailed data set.
+"""`isogclr demo`: trains the tiny model on the emoji inside the package, with iSogCLR and with CLIP.
 
-Made-up concepts, some frequent and some rare; an image and a text are two noisy views of one. Two small networks
-learn to match them with `ISogCLRLoss`, and the report is what the paper is about: which temperatures the samples of
-frequent and of rare concepts end up with. The demo on real images comes with the trainer.
+It starts `python -m training.main`, as a user would. A demo that was interrupted goes on where it was.
 """
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn.functional import normalize
+from tqdm import tqdm
 
-from isogclr.config import ISogCLRConfig
-from isogclr.losses import ISogCLRLoss, SampleState
+from isogclr import demo_data
+from isogclr.errors import DemoError
 
-CONCEPTS = 200
-INPUTS = 32
-FEATURES = 32
-BATCH = 128
-LARGEST = 100  # samples of the most frequent concept; the rarest has one
-TEST_SAMPLES = 400
+POLL_SECONDS = 0.2
+LOSSES: Mapping[str, Sequence[str]] = {
+    "isogclr": (
+        "--isogclr-rho",
+        "0.5",
+        "--isogclr-temperature-init",
+        "0.07",
+        "--isogclr-temperature-rate",
+        "0.003",
+    ),
+    "clip": (),
+}
+METRICS = tuple(f"{direction}_R@{rank}" for direction in ("image_to_text", "text_to_image") for rank in (1, 5, 10))
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Two views of each sample, [N, INPUTS], and the concept that it shows."""
+class Options:
+    """How long, where, and from which seed."""
 
-    images: Tensor
-    texts: Tensor
-    concepts: Tensor
-
-
-def long_tailed_pairs(generator: torch.Generator) -> tuple[Pairs, Pairs]:
-    """Training pairs whose concepts fall off with their rank, and test pairs of the same concepts."""
-    centres = torch.randn(CONCEPTS, INPUTS, generator=generator)
-    counts = [int(LARGEST / (rank + 1) ** 0.75) for rank in range(CONCEPTS)]
-    train = torch.repeat_interleave(torch.arange(CONCEPTS), torch.tensor(counts))
-    test = torch.randint(0, CONCEPTS, (TEST_SAMPLES,), generator=generator)
-    return _views(centres, train, generator), _views(centres, test, generator)
+    folder: Path
+    epochs: int
+    seed: int
 
 
-def _views(centres: Tensor, concepts: Tensor, generator: torch.Generator) -> Pairs:
-    # What is special about a sample shows in both views; the rest is noise of each.
-    special = 0.5 * torch.randn(len(concepts), INPUTS, generator=generator)
-    images, texts = (
-        centres[concepts] + special + 0.3 * torch.randn(len(concepts), INPUTS, generator=generator)
-        for _ in range(2)
+def train_all(options: Options, say: Callable[[str], None]) -> list[Path]:
+    """Train one run a loss, one after another; returns their folders."""
+    say(
+        f"Training on {demo_data.TRAIN_SAMPLES:,} emoji of three art styles, testing on {demo_data.TEST_SAMPLES:,} "
+        f"of a fourth, {options.epochs} epochs with each loss. Stop it whenever you like: the same command goes on."
     )
-    return Pairs(images, texts, concepts)
+    for loss, flags in LOSSES.items():
+        _train(loss, flags, options)
+    return [options.folder / loss for loss in LOSSES]
 
 
-def tower() -> nn.Module:
-    """A small encoder."""
-    return nn.Sequential(nn.Linear(INPUTS, 128), nn.GELU(), nn.Linear(128, FEATURES))
+def command_line(loss: str, flags: Sequence[str], options: Options) -> list[str]:
+    """What a user would type."""
+    return [
+        *(sys.executable, "-m", "training.main", "--loss", loss, *flags, "--model", "isogclr-tiny"),
+        *("--train-data", demo_data.TRAIN_DATA, "--val-data", demo_data.TEST_DATA, "--workers", "1"),
+        *("--batch-size", "64", "--epochs", str(options.epochs), "--lr", "1e-3", "--wd", "0.1", "--warmup", "60"),
+        *("--precision", "fp32", "--seed", str(options.seed), "--log-every-n-steps", "5"),
+        *("--logs", str(options.folder), "--name", loss, "--save-frequency", "0", "--resume", "latest"),
+    ]
 
 
-def train(pairs: Pairs, config: ISogCLRConfig, epochs: int) -> tuple[nn.Module, nn.Module, SampleState]:
-    """Both towers, and one row of state for each sample."""
-    image_tower, text_tower, loss = tower(), tower(), ISogCLRLoss(config)
-    optimizer = torch.optim.AdamW([*image_tower.parameters(), *text_tower.parameters()], lr=1e-3)
-    table = loss.initial_state(len(pairs.concepts))
-    for epoch in range(1, epochs + 1):
-        order = torch.randperm(len(pairs.concepts))
-        for rows in torch.split(order, BATCH):
-            if len(rows) < BATCH:
-                continue
-            output = loss(
-                normalize(image_tower(pairs.images[rows]), dim=1),
-                normalize(text_tower(pairs.texts[rows]), dim=1),
-                rows=rows,
-                state=table.take(rows),
-            )
-            optimizer.zero_grad()
-            output.loss.backward()
-            optimizer.step()
-            assert output.state is not None
-            table.put(rows, output.state)
-        if epoch % max(1, epochs // 8) == 0:
-            found = loss.statistics(output)
-            print(
-                f"  epoch {epoch:3d}   objective {found['objective']:8.4f}   "
-                f"image τ {found['image_temperature']:.4f}   text τ {found['text_temperature']:.4f}"
-            )
-    return image_tower, text_tower, table
+def _train(loss: str, flags: Sequence[str], options: Options) -> None:
+    options.folder.mkdir(parents=True, exist_ok=True)
+    log = options.folder / f"{loss}.txt"
+    environment = {"OMP_NUM_THREADS": str(os.cpu_count() or 1), **os.environ}
+    with log.open("a", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            command_line(loss, flags, options), stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
+        try:
+            _follow(loss, process, options)
+        except BaseException:
+            process.terminate()  # it commits what it has
+            process.wait()
+            raise
+    if process.returncode != 0:
+        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
+        raise DemoError(
+            f"training with --loss {loss} ended with code {process.returncode}; {log} ends with:\n{tail}"
+        )
 
 
-@torch.no_grad()
-def recall_at_1(image_tower: nn.Module, text_tower: nn.Module, pairs: Pairs) -> float:
-    """Share of test images whose nearest text is their own."""
-    images = normalize(image_tower(pairs.images), dim=1)
-    texts = normalize(text_tower(pairs.texts), dim=1)
-    nearest = (images @ texts.T).argmax(dim=1)
-    return float((nearest == torch.arange(len(nearest))).float().mean())
+def _follow(loss: str, process: subprocess.Popen[bytes], options: Options) -> None:
+    """A progress bar from the run's own metrics."""
+    path = options.folder / loss / "metrics.jsonl"
+    with tqdm(total=options.epochs, desc=f"--loss {loss:8}", unit="epoch", bar_format=_BAR) as bar:
+        while process.poll() is None:
+            _show(bar, path)
+            time.sleep(POLL_SECONDS)
+        _show(bar, path)
 
 
-def run_demo(epochs: int, seed: int) -> None:
-    """Train and print; a few seconds."""
-    torch.manual_seed(seed)
-    train_pairs, test_pairs = long_tailed_pairs(torch.Generator().manual_seed(seed))
-    config = ISogCLRConfig(rho=1.5, temperature_init=0.05, temperature_rate=0.003, normalized_weights=True)
-    counts = torch.bincount(train_pairs.concepts, minlength=CONCEPTS)
-    print(
-        f"iSogCLR on {len(train_pairs.concepts)} made-up pairs of {CONCEPTS} concepts, "
-        f"{int(counts.max())} to {int(counts.min())} pairs each\n"
-    )
-    image_tower, text_tower, table = train(train_pairs, config, epochs)
-    recall = recall_at_1(image_tower, text_tower, test_pairs)
-    print(f"\nheld-out pairs, image → text R@1: {100 * recall:.1f} % (chance {100 / TEST_SAMPLES:.2f} %)\n")
-    print("temperatures learned, by how frequent a sample's concept is:\n")
-    print("  pairs of the concept   samples   mean image τ   mean text τ")
-    frequency = counts[train_pairs.concepts]
-    for low, high in ((1, 2), (3, 5), (6, 15), (16, LARGEST)):
-        member = (frequency >= low) & (frequency <= high) & (table.visits > 0)
-        image, text = (table.columns[f"{direction}_temperature"][member].mean() for direction in ("image", "text"))
-        print(f"  {low:>6} to {high:<12}   {int(member.sum()):>7}   {image:>12.4f}   {text:>11.4f}")
+_BAR = "{desc} {percentage:3.0f}% |{bar}| {n:.1f} of {total} epochs [{elapsed}<{remaining}]{postfix}"
+
+
+def _show(bar: Any, path: Path) -> None:
+    records = read_metrics(path)
+    trained = [record for record in records if record["kind"] == "train"]
+    if trained:
+        bar.n = min(trained[-1]["epoch"], bar.total)
+    tested = [record for record in records if record["kind"] == "val"]
+    if tested:
+        bar.set_postfix_str(f"R@10 {100 * tested[-1]['image_to_text_R@10']:.1f} %", refresh=False)
+    bar.refresh()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """Whole lines of a metrics.jsonl that may be growing."""
+    if not path.exists():
+        return []
+    return [
+        json.loads(line)
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True)
+        if line.endswith("\n")
+    ]
+
+
+def recall_table(runs: Sequence[Path]) -> str:
+    """Recall on the held-out style, one line a run, from what the runs have measured."""
+    lines = [
+        "Recall on the held-out style, in %:      image → text            text → image",
+        "                                     R@1    R@5   R@10      R@1    R@5   R@10",
+    ]
+    for run in runs:
+        tested = [record for record in read_metrics(run / "metrics.jsonl") if record["kind"] == "val"]
+        values = [f"{100 * tested[-1][name]:6.2f}" for name in METRICS]
+        lines.append(f"  --loss {run.name:26}" + " ".join(values[:3]) + "   " + " ".join(values[3:]))
+    chance = [f"{100 * rank / demo_data.TEST_SAMPLES:6.2f}" for rank in (1, 5, 10)]
+    lines.append(f"  {'chance':33}" + " ".join(chance) + "   " + " ".join(chance))
+    return "\n".join(lines)

@@ -66,6 +66,10 @@ class StoreStalledError(StoreError):
     """The writer has not applied anything for so long that waiting is pointless."""
 
 
+class StoresDifferError(StoreError):
+    """The stores of two nodes are not equal; says which node and which rows. Nothing was published."""
+
+
 class StorageFullError(StoreError):
     """The disk is full. What was committed before is intact."""
 
@@ -224,3 +228,7 @@ class TrainingError(IsogclrError):
 
 class TextTowerError(IsogclrError):
     """A Hugging Face text tower that can not be found or used."""
+
+
+class DemoError(IsogclrError):
+    """A training run of the demo that failed."""

@@ -30,9 +30,11 @@ from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_l
 from isogclr.state.generations import generation_folders
 from training.loop import Progress
 from training.model import Model
+from training.nodes import Node
 from training.optimization import Optimization
 from training.random_state import capture
 from training.settings import RunSettings
+from training.store_agreement import check_stores_agree, forget_changes
 
 CHECKPOINT, TRAINING = "checkpoint.pt", "training.json"
 LATEST_CHECKPOINT = "epoch_latest.pt"
@@ -55,17 +57,25 @@ class Checkpoints:
         folder: RUN/checkpoints.
         settings: which of them to keep.
         messages: between all ranks.
+        node: of this rank; the stores of all nodes must be equal at a commit.
         run: for the checkpoint files.
         device: whose generator is saved.
     """
 
     def __init__(
-        self, folder: Path, settings: RunSettings, messages: Messages, run: RunFacts, device: torch.device
+        self,
+        folder: Path,
+        settings: RunSettings,
+        messages: Messages,
+        node: Node,
+        run: RunFacts,
+        device: torch.device,
     ) -> None:
         self._folder = folder
         self._root = folder / "generations"
         self._settings = settings
         self._messages = messages
+        self._node = node
         self._run = run
         self._device = device
         self._newest: Path | None = None
@@ -105,6 +115,7 @@ class Checkpoints:
             raise TrainingError(f"ranks are at steps {steps} at a commit, expected one step: this is a bug")
         store.drain()
         self._messages.barrier()
+        check_stores_agree(store, self._messages, self._node)
         if self._messages.ranks.rank == 0:
             self._check_alone()
             keep = completed_epoch is not None and self._is_kept(completed_epoch)
@@ -114,6 +125,7 @@ class Checkpoints:
             prune(self._root, newest=KEPT_GENERATIONS)
             logging.info(f"Committed step {progress.step} in {time.monotonic() - start:.3f} s: {folder}")
         self._messages.barrier()
+        forget_changes(store, self._messages, self._node)
 
     def _check_alone(self) -> None:
         """The lock of the store does not reach a run on another machine, or one with another state directory."""

@@ -84,7 +84,7 @@ class Loop:
         self._input_dtype = open_clip.get_input_dtype(parts.precision)
         self._asked_to_stop = False
         self._kept_rows: Tensor | None = None
-        self._waited_seconds = 0.0
+        self._logged = _Counters(progress.step)
 
     def train_epoch(self, batches: EpochBatches) -> bool:
         """Train the epoch, or what is left of it. False if it was stopped on the way, after a commit."""
@@ -162,7 +162,12 @@ class Loop:
         """All ranks: statistics are means over them. The only place where a step waits for the device."""
         parts, progress = self._parts, self.progress
         statistics = self._statistics(result)
-        waited = getattr(parts.table.store, "wait_seconds", 0.0)
+        counted = _Counters(
+            progress.step,
+            getattr(parts.table.store, "wait_seconds", 0.0),
+            parts.table.wait_seconds,
+            parts.table.ranks.bytes_received,
+        )
         per_second = samples / max(clock.batch.last, 1e-9)
         line = {
             "data_time": clock.data.last,
@@ -171,10 +176,10 @@ class Loop:
             "samples_per_second_per_gpu": per_second,
             "scale": float(result.logit_scale),
             "lr": parts.optimization.lr,
-            "store_wait_seconds": waited - self._waited_seconds,
+            **counted.since(self._logged),
             **statistics,
         }
-        self._waited_seconds = waited
+        self._logged = counted
         self._write_line(line, clock, statistics)
         fraction = progress.done / progress.steps_per_epoch
         seen = round(fraction * parts.data.samples_per_epoch)
@@ -214,6 +219,25 @@ class Loop:
             f"LR: {line['lr']:5f} Logit Scale: {line['scale']:.3f} Loss: {line['loss']:#.5g}"
             + learned_summary(statistics)
         )
+
+
+@dataclass(frozen=True)
+class _Counters:
+    """What has added up over a run, when a line is logged."""
+
+    steps: int = 0
+    store_wait_seconds: float = 0.0
+    exchange_wait_seconds: float = 0.0
+    exchange_bytes: int = 0
+
+    def since(self, before: _Counters) -> dict[str, float]:
+        """Waiting since the last line; bytes that this rank has received in a step."""
+        steps = max(self.steps - before.steps, 1)
+        return {
+            "store_wait_seconds": self.store_wait_seconds - before.store_wait_seconds,
+            "exchange_wait_seconds": self.exchange_wait_seconds - before.exchange_wait_seconds,
+            "exchange_bytes": (self.exchange_bytes - before.exchange_bytes) / steps,
+        }
 
 
 class _Clock:

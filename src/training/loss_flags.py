@@ -45,8 +45,7 @@ def loss_flags() -> Iterator[LossFlag]:
                 yield LossFlag(loss, GAMMA_DECAY, float, None, meaning)
                 continue
             kind, choices = _kind(hints[field.name])
-            default = "" if field.default is MISSING else f" (default: {_shown(field.default)})"
-            yield LossFlag(loss, field.name, kind, choices, meanings[field.name] + default)
+            yield LossFlag(loss, field.name, kind, choices, _with_default(meanings[field.name], field.default))
 
 
 def _kind(hint: object) -> tuple[type, tuple[str, ...] | None]:
@@ -59,10 +58,15 @@ def _kind(hint: object) -> tuple[type, tuple[str, ...] | None]:
     return hint, None
 
 
-def _shown(default: object) -> str:
+def _with_default(meaning: str, default: object) -> str:
+    """On a command line nobody writes None: what it does is the default."""
+    assert default is not MISSING
     if default is None:
-        return "chosen by the program"
-    return "off" if default is False else str(default)
+        meaning, _, shown = meaning.partition("; None ")
+        assert shown
+    else:
+        shown = "off" if default is False else str(default)
+    return f"{meaning} (default: {shown})"
 
 
 def _meanings(config: type) -> dict[str, str]:

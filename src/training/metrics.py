@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -109,6 +110,13 @@ class MetricLog:
         if self._wandb is not None:
             self._wandb.log({**{f"val/{name}": value for name, value in values.items()}, "epoch": epoch}, step=step)
         self._append({"kind": "val", "step": step, **values, "epoch": epoch})
+
+    def suite(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Metrics of a suite of `isogclr eval`, to the log and to TensorBoard; `validation` does the rest."""
+        logging.info(f"Eval Epoch: {epoch} " + "\t".join(f"{name}: {value:.4f}" for name, value in values.items()))
+        if self.writer is not None:
+            for name, value in values.items():
+                self.writer.add_scalar(f"val/{name}", value, epoch)
 
     def distribution(self, step: int, epoch: int, record: Mapping[str, Any]) -> None:
         """A histogram of a column of the store."""

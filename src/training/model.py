@@ -167,17 +167,28 @@ def _adjust(model: Any, settings: ModelSettings, place: Place) -> None:
             freeze_bn_stats=settings.lock_image_freeze_bn_stats,
         )
     if settings.lock_text:
-        model.lock_text_tower(
-            unlocked_layers=settings.lock_text_unlocked_layers,
-            freeze_layer_norm=settings.lock_text_freeze_layer_norm,
-        )
+        _lock_text(model, settings)
     if settings.grad_checkpointing:
         model.set_grad_checkpointing()
 
 
+def _lock_text(model: Any, settings: ModelSettings) -> None:
+    try:
+        model.lock_text_tower(
+            unlocked_layers=settings.lock_text_unlocked_layers,
+            freeze_layer_norm=settings.lock_text_freeze_layer_norm,
+        )
+    except KeyError as error:
+        raise ConfigError(
+            [
+                f"--lock-text-unlocked-layers {settings.lock_text_unlocked_layers}: open_clip can not unlock some "
+                f"layers of the text tower of --model {settings.name} (it does not know {error}): leave it out to "
+                "lock the whole tower"
+            ]
+        ) from None
+
+
 def _distributed(model: nn.Module, settings: ModelSettings, place: Place) -> nn.Module:
-    if settings.trace_batch is not None:
-        model = cast(nn.Module, open_clip.trace_model(model, batch_size=settings.trace_batch, device=place.device))
     if place.world_size == 1:
         return model
     if settings.use_bn_sync:

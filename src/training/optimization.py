@@ -122,6 +122,8 @@ def _timm_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
     options: dict[str, Any] = {}
     if settings.beta1 is not None:
         options["betas"] = (settings.beta1, settings.beta2)
+    if settings.eps is not None:
+        options["eps"] = settings.eps
     if settings.momentum is not None:
         options["momentum"] = settings.momentum
     return create_optimizer_v2(
@@ -129,6 +131,5 @@ def _timm_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
         settings.name.removeprefix("timm/"),
         lr=settings.lr,
         weight_decay=settings.weight_decay,
-        eps=settings.eps,
         **options,
     )

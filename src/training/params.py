@@ -21,7 +21,14 @@ from training import open_clip_bridge as bridge
 from training.data_config import DataConfig
 from training.loss_flags import GAMMA_DECAY, LOSS_CONFIGS, loss_flags
 from training.loss_setup import loss_configuration
-from training.settings import LossSettings, ModelSettings, OptimizerSettings, RunSettings, Settings
+from training.settings import (
+    EvaluationSettings,
+    LossSettings,
+    ModelSettings,
+    OptimizerSettings,
+    RunSettings,
+    Settings,
+)
 
 # Arguments of open_clip's model factory that have a flag of the same name.
 _FACTORY_OPTIONS = (
@@ -106,6 +113,27 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="start a Hugging Face text tower from random weights (default: its pretrained ones, as open_clip)",
     )
+    measuring = parser.add_argument_group("evaluation after an epoch, beside open_clip's own")
+    measuring.add_argument(
+        "--eval-suite", metavar="NAME", help="suite of `isogclr eval` to measure (default: none)"
+    )
+    measuring.add_argument(
+        "--eval-data-root", type=Path, metavar="DIR", help="its data, as for `isogclr eval` (default: none)"
+    )
+    measuring.add_argument(
+        "--eval-dataset",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="these data sets instead of the suite's own (default: all of the suite)",
+    )
+    measuring.add_argument(
+        "--eval-every-n-epochs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how often (default: 1; always after the last)",
+    )
     groups = {loss: parser.add_argument_group(f"--loss {loss}") for loss in LOSS_CONFIGS}
     for one in loss_flags():
         if one.kind is bool:
@@ -153,6 +181,11 @@ def _unsupported(theirs: Namespace) -> list[str]:
         )
     if theirs.distill_model is not None or theirs.distill_pretrained is not None:
         found.append("--distill-model and --distill-pretrained are not supported: there is no loss for a teacher")
+    if theirs.trace:
+        found.append(
+            "--trace is not supported: torch can not trace a model that returns a dict, and open_clip's evaluation "
+            "needs one"
+        )
     if "coca" in theirs.model.lower():
         found.append(f"--model {theirs.model} is not supported: CoCa's captioning loss has no place beside --loss")
     for name, default in _COCA_DEFAULTS.items():
@@ -179,8 +212,6 @@ def _conflicting_losses(ours: Namespace, theirs: Namespace) -> list[str]:
 
 def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
     found = []
-    if theirs.trace and _trains(theirs):
-        found.append("--trace is for evaluation: a traced model can not be trained; leave it or --train-data out")
     if theirs.remote_sync is not None and theirs.resume == "latest":
         found.append(
             "--resume latest looks for generations on disk, not at --remote-sync: fetch the run first and leave "
@@ -243,8 +274,14 @@ def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
     for name in (*of_evaluation, "epochs", "log_every_n_steps"):
         if getattr(theirs, name) < 1:
             found.append(f"{_flag(name)} is {getattr(theirs, name)}, but must be 1 or more")
-    if ours.save_every_n_steps is not None and ours.save_every_n_steps < 1:
-        found.append(f"--save-every-n-steps is {ours.save_every_n_steps}, but must be 1 or more")
+    for name in ("save_every_n_steps", "eval_every_n_epochs"):
+        value = getattr(ours, name)
+        if value is not None and value < 1:
+            found.append(f"{_flag(name)} is {value}, but must be 1 or more")
+    if (ours.eval_suite is None) != (ours.eval_data_root is None):
+        found.append("--eval-suite and --eval-data-root go together: give both, or none")
+    if ours.eval_dataset and ours.eval_suite is None:
+        found.append("--eval-dataset chooses from a suite: name it with --eval-suite")
     return found
 
 
@@ -298,6 +335,14 @@ def _settings(ours: Namespace, theirs: Namespace, notices: tuple[str, ...]) -> S
         model=_model_settings(ours, theirs),
         optimizer=_optimizer_settings(theirs),
         loss=_loss_settings(ours, theirs),
+        evaluation=EvaluationSettings(
+            ours.eval_suite,
+            tuple(ours.eval_dataset),
+            ours.eval_data_root,
+            ours.eval_every_n_epochs,
+            theirs.batch_size,
+            theirs.workers,
+        ),
         notices=notices,
     )
 
@@ -368,7 +413,6 @@ def _model_settings(ours: Namespace, theirs: Namespace) -> ModelSettings:
         precision=theirs.precision,
         text_model=ours.text_model.absolute() if ours.text_model is not None else None,
         factory_options=options,
-        trace_batch=theirs.batch_size if theirs.trace else None,
         **{name: getattr(theirs, name) for name in same},
     )
 

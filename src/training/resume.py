@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from isogclr.errors import ConfigError, DamagedFileError, TrainingError
 from isogclr.losses import SampleState
 from isogclr.state import STORE_SNAPSHOT, Generation, generations, latest, load_generation
 from isogclr.state.manifest import verify_file
+from training.agreement import refuse_together
 from training.checkpoint import CHECKPOINT, FORMAT, LATEST_CHECKPOINT, TRAINING
 from training.loop import Progress
 from training.optimization import Optimization
@@ -97,7 +99,17 @@ def find(resume: str | None, checkpoints: Path | None, messages: Messages) -> Re
         if place is None:
             logging.info(f"No latest resume checkpoint found in {checkpoints}.")
     found = messages.from_first(found)
-    return None if found is None else _load(Path(found), is_first=messages.ranks.rank == 0)
+    if found is None:
+        return None
+    refuse_together(messages, None if Path(found).exists() else _not_seen(found))
+    return _load(Path(found), is_first=messages.ranks.rank == 0)
+
+
+def _not_seen(place: str) -> str:
+    return (
+        f"{socket.gethostname()}: found nothing at {place}, expected what rank 0 resumes from: all nodes restore from "
+        "it; put --logs on a file system that they share"
+    )
 
 
 def _latest(checkpoints: Path | None) -> Path | None:

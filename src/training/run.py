@@ -7,22 +7,25 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from isogclr.distributed import Messages, Ranks, end_group
-from isogclr.errors import ConfigError
-from training import params, resume
+from isogclr.errors import ConfigError, TrainingError
+from training import params, rendezvous, resume
+from training.agreement import check_versions
+from training.evaluation import Evaluation
 from training.failures import FAILED_EXIT_CODE, FailureWatch, end_process
 from training.metrics import MetricLog
 from training.model import Model, create_model, prepare_text_tower
+from training.nodes import find_node
 from training.open_clip_bridge import OpenClip
 from training.resume import Resumed
-from training.run_folder import RunFolder, configuration, copy_code, describe, open_folder, state_folder
+from training.run_folder import RunFolder, configuration, copy_code, describe, open_folder, versions
 from training.session import Context, train
 from training.signals import STOPPED_EXIT_CODE, StopRequest
-from training.sources_setup import check_not_in_use
+from training.sources_setup import check_not_in_use, live_file
+from training.state_folder import choose_state_folder
 
 USAGE_EXIT_CODE = 2
 
@@ -38,6 +41,11 @@ def run(argv: Sequence[str], stop: StopRequest) -> int:
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.benchmark = True
     open_clip = OpenClip(arguments)
+    try:
+        if open_clip.meets_by_environment:
+            rendezvous.check_rendezvous()
+    except TrainingError as error:
+        return _refuse_rendezvous(error)
     place = open_clip.start_device()
     watch = FailureWatch(Ranks())
     try:
@@ -64,29 +72,40 @@ def _refuse(error: ConfigError) -> int:
     return USAGE_EXIT_CODE
 
 
+def _refuse_rendezvous(error: TrainingError) -> int:
+    """Said once a node. Ranks of other nodes, who may find nothing wrong, are ended by their launcher."""
+    if rendezvous.speaks():
+        sys.stderr.write(f"python -m training.main: error: {error}\n")
+    return FAILED_EXIT_CODE
+
+
 def _run(context: Context) -> int:
     """The story of a run."""
     settings, place, open_clip = context.settings, context.place, context.open_clip
     folder = open_folder(settings, place, context.messages)
     open_clip.place_run(folder.name, folder.checkpoints)
     _announce(context)
+    check_versions(context.messages, versions())
     if settings.run.copy_codebase and place.is_first and folder.path is not None:
         copy_code(folder)
+    node = find_node(context.messages)
+    state_folder = choose_state_folder(settings.run.state_dir, folder.scratch, context.messages, node)
     if settings.data is not None and place.is_first:
-        check_not_in_use(state_folder(settings.run, folder))
+        check_not_in_use(live_file(state_folder, node))
     resumed = resume.find(settings.run.resume, folder.checkpoints, context.messages)
     tower = prepare_text_tower(settings.model, folder.scratch / "text_model") if place.is_first else None
     tower = context.messages.from_first(None if tower is None else str(tower))
     model = create_model(settings.model, place, settings.run.seed, None if tower is None else Path(tower))
-    evaluation = open_clip.evaluation_data(model.transforms, model.tokenizer) if place.is_first else {}
+    evaluation = Evaluation(open_clip, settings.evaluation, model, place) if place.is_first else None
     finish_sync = None if folder.path is None else open_clip.start_remote_sync(folder.path)
     if settings.data is None:
         _evaluate_only(context, model, evaluation, folder, resumed)
         finished = True
     else:
-        finished = train(context, model, evaluation, folder, resumed)
+        finished = train(context, model, evaluation, folder, resumed, node, state_folder)
     if finish_sync is not None:
         finish_sync()
+    context.messages.barrier()  # launchers end what is left some time after the first rank has ended
     return 0 if finished else STOPPED_EXIT_CODE
 
 
@@ -105,18 +124,17 @@ def _announce(context: Context) -> None:
 
 
 def _evaluate_only(
-    context: Context, model: Model, evaluation: dict[str, Any], folder: RunFolder, resumed: Resumed | None
+    context: Context, model: Model, evaluation: Evaluation | None, folder: RunFolder, resumed: Resumed | None
 ) -> None:
     """No training data: say how good the model is."""
     settings = context.settings
     if resumed is not None:
         resume.load_weights(resumed, model.wrapped, None)
-    if context.place.is_first:
+    if evaluation is not None:
         epoch = 0 if resumed is None else int(resumed.checkpoint.get("epoch", 0))
         config = configuration(settings, folder, context.place.world_size)
         describe(folder, context.open_clip.arguments(), config)
         metrics = MetricLog(folder.path, settings.run, True, folder.name, config)
-        found = context.open_clip.evaluate(model.wrapped, evaluation, epoch, metrics.writer, model.tokenizer)
-        metrics.validation(0, epoch, found)
+        metrics.validation(0, epoch, evaluation.run(model, epoch, epoch, metrics))
         metrics.close()
     context.messages.barrier()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import platform
@@ -20,7 +21,7 @@ from isogclr.distributed import Messages
 from isogclr.durable import replace_file
 from isogclr.errors import TrainingError
 from training import open_clip_bridge as bridge
-from training.settings import RunSettings, Settings
+from training.settings import Settings
 
 _PACKAGES = ("isogclr", "torch", "torchvision", "open_clip_torch", "webdataset", "timm", "transformers", "numpy")
 
@@ -50,7 +51,10 @@ def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> 
     level = logging.DEBUG if settings.run.debug else logging.INFO
     if settings.run.logs is None:
         bridge.setup_logging(None, level)
-        return RunFolder(name, None, Path(messages.from_first(tempfile.mkdtemp(prefix="isogclr-"))))
+        scratch = messages.from_first(tempfile.mkdtemp(prefix="isogclr-") if place.is_first else None)
+        if place.is_first:
+            atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        return RunFolder(name, None, Path(scratch))
     path = (settings.run.logs / name).absolute()
     logs = place.local_rank == 0 if settings.run.log_local else place.is_first
     log_file = path / (f"out-{place.rank}" if settings.run.log_local else "out.log")
@@ -65,11 +69,6 @@ def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> 
     bridge.setup_logging(log_file if logs else None, level)
     logging.captureWarnings(True)
     return RunFolder(name, path, path)
-
-
-def state_folder(settings: RunSettings, folder: RunFolder) -> Path:
-    """Where the live state of the samples lies."""
-    return settings.state_dir or folder.scratch / "state"
 
 
 def _default_name(settings: Settings) -> str:

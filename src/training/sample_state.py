@@ -12,6 +12,7 @@ state is read, so a sample that comes twice in a row is never stale.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +51,7 @@ class StateTable:
         self.ranks = ranks
         self._device = device
         self._pending: _PendingUpdate | None = None
+        self.wait_seconds = 0.0  # that steps have waited for the exchange, beyond what the forward pass hides
 
     def read(self, rows: Tensor) -> SampleState:
         """The state of these samples, with every step that was taken; `settle` must have been called."""
@@ -67,7 +69,10 @@ class StateTable:
         if self._pending is None:
             return False
         pending, self._pending = self._pending, None
-        received = unpack(pending.words.wait(), self.ranks.size, self.store.schema, pending.epoch)
+        start = time.monotonic()
+        words = pending.words.wait()
+        self.wait_seconds += time.monotonic() - start
+        received = unpack(words, self.ranks.size, self.store.schema, pending.epoch)
         if pending.taken:
             self.store.write(received.rows, received.values, pending.step)
         return received.stop

@@ -17,20 +17,21 @@ from training import random_state
 from training.checkpoint import Checkpoints, RunFacts
 from training.data import EpochBatches, TrainData
 from training.distributions import seen_in_epoch, temperature_histograms
+from training.evaluation import Evaluation
 from training.loop import Loop, Parts, Progress
 from training.loss_setup import create_loss
 from training.metrics import MetricLog
 from training.model import Model, seed_everything
-from training.nodes import Node, find_node
+from training.nodes import Node
 from training.open_clip_bridge import OpenClip, Place, autocast
 from training.optimization import Optimization
 from training.resume import Resumed, check_loss, load_weights
-from training.run_folder import RunFolder, configuration, describe, state_folder, versions
+from training.run_folder import RunFolder, configuration, describe, versions
 from training.sample_state import StateTable
-from training.seeds import generators_preserved
 from training.settings import Settings
 from training.signals import StopRequest
-from training.sources_setup import open_index, open_store
+from training.sources_setup import live_file, open_index, open_store
+from training.state_folder import StateFolder
 from training.step import Stepper
 
 
@@ -47,12 +48,17 @@ class Context:
 
 
 def train(
-    context: Context, model: Model, evaluation: dict[str, Any], folder: RunFolder, resumed: Resumed | None
+    context: Context,
+    model: Model,
+    evaluation: Evaluation | None,
+    folder: RunFolder,
+    resumed: Resumed | None,
+    node: Node,
+    state_folder: StateFolder,
 ) -> bool:
     """Train to the end, or until somebody asks to stop; says which."""
     settings, place = context.settings, context.place
     assert settings.data is not None
-    node = find_node(context.messages)
     index_path = settings.run.index or folder.scratch / "index"
     index = open_index(settings.data, index_path, context.messages, node)
     data = TrainData.open(
@@ -72,7 +78,7 @@ def train(
         check_loss(resumed, loss.name)
         load_weights(resumed, model.wrapped, optimization)
         progress = _resumed_progress(resumed, progress, place.device)
-    store = _open_store(context, folder, loss, data, index, resumed, node)
+    store = _open_store(context, state_folder, loss, data, index, resumed, node)
     facts = _facts(settings, model, loss)
     config = configuration(settings, folder, place.world_size, index=str(index_path), **facts)
     if place.is_first:
@@ -97,12 +103,14 @@ def train(
     checkpoints = None
     if folder.checkpoints is not None:
         run_facts = RunFacts(folder.name, facts)
-        checkpoints = Checkpoints(folder.checkpoints, settings.run, context.messages, run_facts, place.device)
+        checkpoints = Checkpoints(folder.checkpoints, settings.run, context.messages, node, run_facts, place.device)
     try:
         return Training(context, parts, progress, checkpoints, evaluation).run(resumed)
     finally:
         data.close()
         store.close()
+        if state_folder.is_scratch and node.is_first_rank:
+            live_file(state_folder, node).unlink(missing_ok=True)
         metrics.close()
 
 
@@ -114,7 +122,7 @@ class Training:
         parts: of the loop.
         progress: where to begin.
         checkpoints: None if nothing is stored.
-        evaluation: open_clip's loaders, on rank 0.
+        evaluation: on rank 0.
     """
 
     def __init__(
@@ -123,7 +131,7 @@ class Training:
         parts: Parts,
         progress: Progress,
         checkpoints: Checkpoints | None,
-        evaluation: dict[str, Any],
+        evaluation: Evaluation | None,
     ) -> None:
         self._context = context
         self._parts = parts
@@ -180,12 +188,9 @@ class Training:
     def _end_epoch(self, completed: int) -> None:
         """Evaluate, then commit: a crash in between repeats the evaluation, and nothing else."""
         progress, parts = self._progress, self._parts
-        if self._context.place.is_first:
-            # A validation loader draws a seed when its workers start, after a resume again: not from training's.
-            with generators_preserved():
-                found = self._context.open_clip.evaluate(
-                    parts.model.wrapped, self._evaluation, completed, parts.metrics.writer, parts.model.tokenizer
-                )
+        if self._evaluation is not None:
+            epochs = self._context.settings.run.epochs
+            found = self._evaluation.run(parts.model, completed, epochs, parts.metrics)
             parts.metrics.validation(progress.step, completed, found)
             for record in _histograms(parts.loss, parts.table.store):
                 parts.metrics.distribution(progress.step, completed, record)
@@ -205,7 +210,7 @@ def _resumed_progress(resumed: Resumed, fresh: Progress, device: torch.device) -
 
 def _open_store(
     context: Context,
-    folder: RunFolder,
+    folder: StateFolder,
     loss: ContrastiveLoss,
     data: TrainData,
     index: ShardIndex | None,
@@ -215,15 +220,7 @@ def _open_store(
     snapshot = None if resumed is None else resumed.snapshot
     if resumed is not None and snapshot is None and loss.state_columns:
         logging.warning(f"{resumed.source} has no state of samples: all of them start as never visited")
-    return open_store(
-        state_folder(context.settings.run, folder),
-        schema_for(loss.state_columns),
-        data.rows,
-        index,
-        snapshot,
-        context.messages,
-        node,
-    )
+    return open_store(folder, schema_for(loss.state_columns), data.rows, index, snapshot, context.messages, node)
 
 
 def _facts(settings: Settings, model: Model, loss: ContrastiveLoss) -> dict[str, Any]:

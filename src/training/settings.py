@@ -29,7 +29,6 @@ class ModelSettings:
     use_bn_sync: bool = False
     ddp_static_graph: bool = False
     torchcompile: bool = False
-    trace_batch: int | None = None  # torch.jit.trace for evaluation, with this batch size
     use_bnb_linear: str | None = None
 
 
@@ -93,6 +92,18 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
+class EvaluationSettings:
+    """A suite of `isogclr eval` that is measured in training; None measures none."""
+
+    suite: str | None
+    datasets: tuple[str, ...]  # instead of the suite's own
+    data_root: Path | None
+    every_n_epochs: int
+    batch_size: int
+    workers: int
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that the command line says.
 
@@ -105,4 +116,5 @@ class Settings:
     model: ModelSettings
     optimizer: OptimizerSettings
     loss: LossSettings
+    evaluation: EvaluationSettings
     notices: tuple[str, ...] = ()

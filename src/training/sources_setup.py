@@ -13,6 +13,7 @@ from isogclr.state.lock import StoreLock, lock_path
 from training.data_config import CSV, SYNTHETIC, DataConfig
 from training.nodes import Node
 from training.open_clip_bridge import expand_urls
+from training.state_folder import StateFolder
 
 SYNTHETIC_FINGERPRINT = "synthetic"
 
@@ -76,19 +77,20 @@ def _check_equal(messages: Messages, fingerprint: str) -> None:
         )
 
 
-def check_not_in_use(folder: Path) -> None:
+def live_file(folder: StateFolder, node: Node) -> Path:
+    """The live file of a node: numbered, since two nodes of a test may share a disk."""
+    return folder.path / f"node-{node.number:05d}.live"
+
+
+def check_not_in_use(live: Path) -> None:
     """Tell a second run of one name so before it looks for commits: the first may prune them meanwhile."""
-    lock = lock_path(_live_file(folder, 0))
+    lock = lock_path(live)
     if lock.exists():
         StoreLock(lock).release()
 
 
-def _live_file(folder: Path, node: int) -> Path:
-    return folder / f"node-{node:05d}.live"
-
-
 def open_store(
-    folder: Path,
+    folder: StateFolder,
     schema: Schema,
     rows: int,
     index: ShardIndex | None,
@@ -97,7 +99,7 @@ def open_store(
     node: Node,
 ) -> RowStore:
     """The store of this node: made by its first rank, from a snapshot or empty, and opened by the others."""
-    path = _live_file(folder, node.number)
+    path = live_file(folder, node)
     fingerprint = SYNTHETIC_FINGERPRINT if index is None else index.fingerprint
     store: StateStore | None = None
     if node.is_first_rank:

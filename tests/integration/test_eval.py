@@ -386,7 +386,10 @@ def test_download_says_what_failed(
     assert not (tmp_path / "data" / "mscoco_captions" / "coco_test_karpathy.json").exists()
 
 
-def test_bad_arguments(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_arguments(world: World, small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for device in ("cuda:99", "abacus"):
+        assert evaluate(small, tmp_path / "out", *SMALL, "--device", device, checkpoint=world.checkpoint) == 1
+        assert f"device '{device}' can not be used here" in capsys.readouterr().err
     assert evaluate(tmp_path, tmp_path / "out", "--suite", "none", checkpoint=world.checkpoint) == 1
     assert "there is no suite 'none'" in capsys.readouterr().err
     with pytest.raises(SystemExit):

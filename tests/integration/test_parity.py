@@ -7,105 +7,36 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import open_clip
 import pytest
 import torch
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import Tensor
 
-from micro_run import Job, arguments, start, write_model, write_shards
+from both_programs import OURS, STEPS_PER_EPOCH, THEIRS, Case, Runs, checkpoint, scalars
 
-OURS, THEIRS = "training.main", "open_clip_reference"
-SIZES = (20, 12, 30, 26)  # uneven: on two ranks, one begins again while the other is not through
-# Torch's crop may leave no pixel out: it still draws numbers, but they change nothing.
-WHOLE_IMAGE = ("scale=(1.0,1.0)", "ratio=(1.0,1.0)")
 ATTENTION_WIDTH = 32
-STEPS_PER_EPOCH = 11
-
-
-@dataclass(frozen=True)
-class Case:
-    """A set-up in which both programs run."""
-
-    loss: str = "clip"
-    ranks: int = 1
-    accumulation: int = 1
-    dropout: bool = False
-    flags: tuple[str, ...] = ()
-    workers: int = 0
-
-    @property
-    def name(self) -> str:
-        parts = (self.loss, f"{self.ranks}-ranks", f"accum-{self.accumulation}", *self.flags)
-        return "-".join([*parts, *(["dropout"] if self.dropout else [])])
-
-
-@dataclass
-class Runs:
-    """Runs of both programs, each made once."""
-
-    folder: Path
-    data: str = ""
-    models: dict[bool, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.data = write_shards(self.folder / "shards", SIZES)
-        self.models = {kind: write_model(self.folder / f"model-{kind}", 0.1 * kind) for kind in (False, True)}
-
-    def both(self, case: Case) -> tuple[Path, Path]:
-        """The folders of finished runs of two epochs, ours and theirs, that were made side by side."""
-        folders = {module: self.folder / f"{module}-{case.name}" for module in (OURS, THEIRS)}
-        jobs = [self._start(module, case, path.name) for module, path in folders.items() if not path.exists()]
-        for job in jobs:
-            assert job.wait() == [0] * case.ranks, job.text
-        return folders[OURS], folders[THEIRS]
-
-    def run(self, module: str, case: Case, name: str, **flags: Any) -> Path:
-        job = self._start(module, case, name, **flags)
-        assert job.wait() == [0] * case.ranks, job.text
-        return self.folder / name
-
-    def _start(self, module: str, case: Case, name: str, **flags: Any) -> Job:
-        siglip: dict[str, Any] = {"siglip": case.loss == "siglip"} if module == THEIRS else {"loss": case.loss}
-        line = arguments(
-            self.models[case.dropout],
-            self.data,
-            self.folder,
-            name,
-            epochs=2,
-            seed=3,
-            warmup=3,
-            workers=case.workers,
-            accum_freq=case.accumulation,
-            train_num_samples=sum(SIZES),
-            aug_cfg=WHOLE_IMAGE,
-            report_to="tensorboard",
-            **dict.fromkeys(case.flags, True),
-            **siglip,
-            **flags,
-        )
-        return start(line, self.folder / "output", ranks=case.ranks, module=module)
+CLIP, SIGLIP = Case("clip-1-1"), Case("siglip-1-1", loss="siglip")
+CLIP_ON_TWO = Case("clip-2-1", ranks=2)
+LOCAL = {"local_loss": True, "gather_with_grad": True}
+ISOGCLR = Case("isogclr", loss="isogclr", flags={"isogclr_rho": 1.0})
+CASES = [
+    *(CLIP, CLIP_ON_TWO, SIGLIP, Case("siglip-2-1", loss="siglip", ranks=2)),
+    *(
+        Case(f"{loss}-{ranks}-2", loss=loss, ranks=ranks, flags={"accum_freq": 2})
+        for loss in ("clip", "siglip")
+        for ranks in (1, 2)
+    ),
+    Case("local-loss-2-1", ranks=2, flags=LOCAL),
+    # In a worker process: open_clip's augmentation would draw from the generator of dropout, ours never does.
+    Case("dropout-2-1", ranks=2, dropout=True, flags={"workers": 1}),
+]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(tmp_path_factory.mktemp("parity"))
-
-
-def scalars(folder: Path, name: str) -> dict[int, float]:
-    """What a run has logged at each step, as TensorBoard keeps it: float32, not the digits of the log."""
-    events = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0})
-    events.Reload()
-    return {event.step: event.value for event in events.Scalars(f"train/{name}")}
-
-
-def checkpoint(folder: Path, epoch: int = 2) -> dict[str, Any]:
-    content: dict[str, Any] = torch.load(folder / "checkpoints" / f"epoch_{epoch}.pt", weights_only=True)
-    return content
 
 
 def with_a_gradient(name: str, value: Tensor) -> Tensor:
@@ -117,23 +48,16 @@ def with_a_gradient(name: str, value: Tensor) -> Tensor:
     return value
 
 
-LOCAL = ("local_loss", "gather_with_grad")
-CASES = [
-    *(Case(loss, ranks, accum) for loss in ("clip", "siglip") for ranks in (1, 2) for accum in (1, 2)),
-    Case(ranks=2, flags=LOCAL),
-    # In a worker process: open_clip's augmentation would draw from the generator of dropout, ours never does.
-    Case(ranks=2, dropout=True, workers=1),
-]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_step_and_the_checkpoint_are_those_of_open_clip(runs: Runs, case: Case) -> None:
+    """Cases are named LOSS-RANKS-ACCUMULATION."""
     ours, theirs = runs.both(case)
-    tolerance = 1e-6 if case.accumulation == 1 else 1e-5
+    accumulation = case.flags.get("accum_freq", 1)
+    tolerance = 1e-6 if accumulation == 1 else 1e-5
     for name in ("loss", "contrastive_loss", "lr", "scale"):
         found, expected = scalars(ours, name), scalars(theirs, name)
-        assert len(found) == 2 * (-(-STEPS_PER_EPOCH // case.ranks) // case.accumulation)
+        assert len(found) == 2 * (-(-STEPS_PER_EPOCH // case.ranks) // accumulation)
         assert found == pytest.approx(expected, rel=tolerance, abs=0)
     assert len(set(scalars(ours, "loss").values())) == len(scalars(ours, "loss"))
     mine, other = checkpoint(ours), checkpoint(theirs)
@@ -146,17 +70,17 @@ def test_every_step_and_the_checkpoint_are_those_of_open_clip(runs: Runs, case: 
 
 @pytest.mark.slow
 def test_the_optimizer_of_a_checkpoint_is_that_of_open_clip(runs: Runs) -> None:
-    mine, other = (checkpoint(folder)["optimizer"] for folder in runs.both(Case()))
+    mine, other = (checkpoint(folder)["optimizer"] for folder in runs.both(CLIP))
     assert mine["param_groups"] == other["param_groups"]
-    assert mine["state"].keys() == other["state"].keys()
-    for number, state in other["state"].items():
-        assert {name: value.shape for name, value in state.items()} == {
-            name: value.shape for name, value in mine["state"][number].items()
-        }
+    shapes = [
+        {number: {name: value.shape for name, value in state.items()} for number, state in one["state"].items()}
+        for one in (mine, other)
+    ]
+    assert shapes[0] == shapes[1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [Case(), Case(ranks=2), Case("siglip")], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [CLIP, CLIP_ON_TWO, SIGLIP], ids=lambda case: case.name)
 def test_open_clip_creates_a_model_from_our_checkpoint(runs: Runs, case: Case) -> None:
     folder, _ = runs.both(case)
     config = runs.folder / f"{folder.name}.json"  # open_clip takes `pretrained` for models that it knows by name
@@ -165,18 +89,20 @@ def test_open_clip_creates_a_model_from_our_checkpoint(runs: Runs, case: Case) -
     model = open_clip.create_model(config.stem, pretrained=str(folder / "checkpoints" / "epoch_2.pt"))
     for name, value in checkpoint(folder)["state_dict"].items():
         assert torch.equal(model.state_dict()[name.removeprefix("module.")], value)
+    saved = checkpoint(folder)["isogclr"]["preprocess_cfg"]
+    assert saved == open_clip.get_model_preprocess_cfg(model)
 
 
-def second_epoch(folder: Path, name: str = "loss") -> dict[int, float]:
+def second_epoch(folder: Path, name: str) -> dict[int, float]:
     return {step: value for step, value in scalars(folder, name).items() if step >= STEPS_PER_EPOCH}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("first", "second"), [(OURS, THEIRS), (THEIRS, OURS)], ids=["by-theirs", "by-ours"])
 def test_a_run_of_one_program_is_finished_by_the_other(runs: Runs, first: str, second: str) -> None:
-    begun = runs.both(Case())[(OURS, THEIRS).index(first)]
+    begun = runs.both(CLIP)[(OURS, THEIRS).index(first)]
     resume = begun / "checkpoints" / "epoch_1.pt"
-    finished = runs.run(second, Case(), f"finished-by-{second}", resume=resume)
+    finished = runs.run(second, CLIP, f"finished-by-{second}", resume=resume)
     assert min(scalars(finished, "loss")) == STEPS_PER_EPOCH
     for name in ("loss", "lr", "scale"):
         assert second_epoch(finished, name) == pytest.approx(second_epoch(begun, name), rel=1e-6, abs=0)
@@ -185,28 +111,28 @@ def test_a_run_of_one_program_is_finished_by_the_other(runs: Runs, first: str, s
 @pytest.mark.slow
 def test_open_clip_goes_on_with_the_newest_checkpoint_of_our_run(runs: Runs) -> None:
     folder = runs.folder / "newest"
-    shutil.copytree(runs.both(Case(ranks=2))[0], folder)
+    shutil.copytree(runs.both(CLIP_ON_TWO)[0], folder)
     (folder / "checkpoints" / "epoch_2.pt").unlink()
-    runs.run(THEIRS, Case(), "newest", resume="latest")
+    runs.run(THEIRS, CLIP, "newest", resume="latest")
     assert checkpoint(folder)["epoch"] == 2
     assert "resuming checkpoint" in (folder / "out.log").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
 def test_open_clip_goes_on_from_a_run_with_isogclr(runs: Runs) -> None:
-    begun = runs.run(OURS, Case("isogclr"), "isogclr-for-open-clip", isogclr_rho=1.0)
-    _, theirs = runs.both(Case())
+    begun = runs.run(OURS, ISOGCLR, "isogclr-for-open-clip")
+    _, theirs = runs.both(CLIP)
     assert set(checkpoint(begun)) == {*checkpoint(theirs), "isogclr"}
     resume = begun / "checkpoints" / "epoch_1.pt"
-    finished = runs.run(THEIRS, Case(), "clip-after-isogclr", resume=resume)
+    finished = runs.run(THEIRS, CLIP, "clip-after-isogclr", resume=resume)
     assert list(scalars(finished, "loss")) == list(range(STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH))
 
 
 @pytest.mark.slow
 def test_isogclr_goes_on_from_a_run_of_open_clip(runs: Runs) -> None:
-    _, theirs = runs.both(Case())
+    _, theirs = runs.both(CLIP)
     resume = theirs / "checkpoints" / "epoch_1.pt"
-    finished = runs.run(OURS, Case("isogclr"), "isogclr-after-clip", resume=resume, isogclr_rho=1.0)
+    finished = runs.run(OURS, ISOGCLR, "isogclr-after-clip", resume=resume)
     assert list(scalars(finished, "loss")) == list(range(STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH))
     assert "has no state of samples" in (finished / "out.log").read_text(encoding="utf-8")
     assert checkpoint(finished)["epoch"] == 2

@@ -87,7 +87,7 @@ def read_weights(path: Path) -> Weights:
     )
 
 
-def load_model(path: Path, model_name: str | None = None, device: str = "cpu") -> LoadedModel:
+def load_model(path: Path, model_name: str | None = None, device: str | torch.device = "cpu") -> LoadedModel:
     """The model of a checkpoint. `model_name` (of open_clip, or ours) wins over what the checkpoint says."""
     weights = read_weights(path)
     name = model_name or weights.details.get("model")
@@ -96,6 +96,8 @@ def load_model(path: Path, model_name: str | None = None, device: str = "cpu") -
             f"{path} does not say which model it is of, as those of training.main do: name it with --model NAME"
         )
     config = _config(str(name), None if model_name else weights.details.get("model_config"))
+    if "logit_bias" in weights.state:  # SigLIP's loss adds it to any model, and no configuration says so
+        config.setdefault("init_logit_bias", 0.0)
     try:
         model, preprocess = _create(config, weights.details.get("preprocess_cfg") or {})
         tokenizer = _tokenizer(str(name), config)
@@ -207,8 +209,9 @@ def _tokenizer(name: str, config: Mapping[str, Any]) -> Tokenizer:
 
 def _load(model: nn.Module, weights: Weights, name: str) -> None:
     expected, found = model.state_dict(), dict(weights.state)
-    if "logit_scale" in found and "logit_scale" in expected:  # a scalar in some releases, a vector in others
-        found["logit_scale"] = found["logit_scale"].reshape(expected["logit_scale"].shape)
+    for scalar in ("logit_scale", "logit_bias"):  # without dimensions in some releases, with one in others
+        if scalar in found and scalar in expected and found[scalar].numel() == 1:
+            found[scalar] = found[scalar].reshape(expected[scalar].shape)
     missing = [key for key in expected if key not in found]
     unexpected = [key for key in found if key not in expected]
     reshaped = [

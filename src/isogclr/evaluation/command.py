@@ -130,11 +130,12 @@ def _measure_all(
     checkpoint: Path, missing: Sequence[tuple[Located, str]], request: EvalRequest, report: _Report
 ) -> list[Result]:
     from isogclr.evaluation.checkpoints import load_model  # noqa: PLC0415
-    from isogclr.evaluation.encoder import Encoder  # noqa: PLC0415
+    from isogclr.evaluation.encoder import Encoder, usable_device  # noqa: PLC0415
     from isogclr.evaluation.measure import Settings, measure  # noqa: PLC0415
 
-    loaded = load_model(checkpoint, request.model, request.device)
-    encoder = Encoder(loaded.model, loaded.preprocess, loaded.tokenizer, request.device, request.precision)
+    device = usable_device(request.device)
+    loaded = load_model(checkpoint, request.model, device)
+    encoder = Encoder(loaded.model, loaded.preprocess, loaded.tokenizer, device, request.precision)
     settings = Settings(request.batch_size, request.workers, request.quiet)
     identity = identity_of(loaded.name, loaded.weights.details, loaded.weights.epoch, run_configuration(checkpoint))
     results = []

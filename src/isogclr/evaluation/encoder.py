@@ -18,6 +18,15 @@ Preprocess = Callable[[Any], Tensor]
 Tokenizer = Callable[[Sequence[str]], Tensor]
 
 
+def usable_device(name: str) -> torch.device:
+    """The device by its name; InputError if it does not exist, before a model is sent there."""
+    try:
+        return torch.zeros(1, device=name).device
+    except Exception as error:  # RuntimeError, AssertionError, NotImplementedError: by kind of device
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"device {name!r} can not be used here: {reason}; --device cpu always can") from error
+
+
 class Encoder:
     """Both towers of an open_clip model, with what feeds them.
 

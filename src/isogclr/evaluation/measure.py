@@ -55,6 +55,8 @@ def _attempt(encoder: Encoder, located: Located, settings: Settings) -> dict[str
             return task(encoder, located, settings)
     except IsogclrError as error:
         return error.with_traceback(None)
+    except torch.OutOfMemoryError as error:  # no image is to blame: do not search for one
+        return EvaluationError(f"{located.dataset.name}: out of memory, try a smaller --batch-size: {error}")
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
     found = unreadable_image(located)

@@ -64,6 +64,7 @@ def recall_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
     present = [name for name in RECALLS if any(f"{name}_R@1" in run.journal.names("val") for run in runs)]
     if not present:
         return None
+    longest = max(runs, key=lambda run: run.journal.last("val", "epoch") or 0)
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
         for panel, direction in zip(axes, present, strict=True):
@@ -73,7 +74,7 @@ def recall_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
                     if len(epochs):
                         style = theme.line(number) | {"linewidth": width} | _marks(epochs)
                         panel.plot(epochs, values, label=label(run, runs) if k == 1 else None, **style)
-                        if number == 0:
+                        if run is longest:
                             end = (epochs[-1], values[-1])
                             panel.annotate(f"R@{k}", end, (4, -3), textcoords="offset points", fontsize=7)
             panel.set(title=_ARROWS[direction], xlabel="epoch", ylabel="recall", ylim=(0, None))

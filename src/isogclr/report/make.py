@@ -100,8 +100,8 @@ def _reader(run: Run, options: Options) -> SampleReader | None:
         return None
     try:
         index = ShardIndex.load(run.index)
-        columns = {"csv_separator": "\t", "csv_img_key": "filepath", "csv_caption_key": "title"}
-        separator, image, caption = (str(run.config.get(name, default)) for name, default in columns.items())
+        columns = {"csv_separator": "\t", "csv_image_key": "filepath", "csv_caption_key": "title"}
+        separator, image, caption = (str(run.data_setting(name) or default) for name, default in columns.items())
         shards = None if options.shards is None else expand_sources(options.shards)
         return SampleReader(index, shards, (separator, image, caption))
     except (IsogclrError, OSError) as error:
@@ -145,7 +145,7 @@ def _add_overview(page: Page, runs: Sequence[Run], scans: dict[str, Scan], outpu
     page.distributions = [picture for picture in found if picture is not None]
     page.health = distributions.health_figure(runs, scans, output)
     page.stores, page.health_table = tables.health_table(runs, scans)
-    page.settings = tables.settings_table(runs)
+    page.settings, page.more_settings = tables.settings_table(runs)
 
 
 def _add_detail(

@@ -32,6 +32,9 @@ _MAP_SIZE, _MAP_ROOM, _SCALE_STEPS = 400, 12, 50
 _ROOM_FOR_THUMBNAILS = 6_000_000
 
 
+Setting = tuple[str, list[str], bool]  # name, one value a run, whether they differ
+
+
 @dataclass
 class RunCard:
     """A run at the head of the page."""
@@ -62,7 +65,8 @@ class Page:
     health: Picture | None = None
     stores: list[str] = field(default_factory=list)
     health_table: list[tuple[str, list[str]]] = field(default_factory=list)
-    settings: list[tuple[str, list[str], bool]] = field(default_factory=list)
+    settings: list[Setting] = field(default_factory=list)
+    more_settings: list[Setting] = field(default_factory=list)
     columns: Sequence[tuple[str, str]] = COLUMNS
     samples: list[Shown] = field(default_factory=list)
     policy: str = ""

@@ -51,6 +51,12 @@ class Run:
         options = self.config.get("loss_config")
         return options.get(name) if isinstance(options, dict) else None
 
+    def data_setting(self, name: str) -> Any:
+        """A setting of the data, from the part of the configuration that mirrors the command line."""
+        settings = self.config.get("settings")
+        data = settings.get("data") if isinstance(settings, dict) else None
+        return data.get(name) if isinstance(data, dict) else None
+
     @property
     def progress(self) -> str:
         """How far it is; whether somebody still trains it can not be known, when it last wrote can."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from isogclr.report.detail import Detail
 from isogclr.report.distributions import summary
-from isogclr.report.page import RunCard
+from isogclr.report.page import RunCard, Setting
 from isogclr.report.run import Run
 from isogclr.report.scan import SIDES, Scan
 from isogclr.report.wording import number, share
@@ -78,17 +78,17 @@ def _epochs(scan: Scan) -> str:
     return ", ".join(parts) + (", …" if len(scan.last_epochs) > 3 else "")
 
 
-def settings_table(runs: Sequence[Run]) -> list[tuple[str, list[str], bool]]:
-    """(setting, one value a run, whether they differ), differing ones first."""
+def settings_table(runs: Sequence[Run]) -> tuple[list[Setting], list[Setting]]:
+    """Settings, differing ones first; apart from them, the rest of what mirrors the command line."""
     flat = [_flatten(run.config) for run in runs]
-    if not any(flat):
-        return []
     names = sorted({name for column in flat for name in column})
     lines = []
     for name in names:
         values = [column.get(name, "–") for column in flat]
         lines.append((name, values, len(set(values)) > 1))
-    return sorted(lines, key=lambda line: (not line[2], line[0]))
+    lines.sort(key=lambda line: (not line[2], line[0]))
+    rest = [line for line in lines if line[0].startswith("settings.") and not line[2]]
+    return [line for line in lines if line not in rest], rest
 
 
 def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -33,7 +33,7 @@ def file_system(path: Path) -> str | None:
 def network_file_system(path: Path) -> str | None:
     """The type of the file system if other machines may hold the file too; None if it is local or not known."""
     kind = file_system(path) or ""
-    return kind if kind in _NETWORK or kind.startswith("fuse.") else None
+    return kind if kind in _NETWORK or kind == "fuse" or kind.startswith("fuse.") else None
 
 
 def reading_allocates(path: Path) -> bool:

@@ -72,6 +72,16 @@ def test_open_clips(tmp_path: Path, tiny: Tiny, kind: str, prefix: str) -> None:
     assert loaded.weights.epoch == (30 if kind == "open_clip_train" else None)
 
 
+def test_siglips_bias_belongs_to_the_model(tmp_path: Path, tiny: Tiny) -> None:
+    state = dict(tiny.model.state_dict(), logit_bias=torch.tensor([-9.5]))
+    state["logit_scale"] = state["logit_scale"].reshape(1)
+    torch.save(state, tmp_path / "siglip.pt")
+    loaded = load_model(tmp_path / "siglip.pt", MODEL)
+    assert loaded.model.logit_bias.item() == -9.5
+    assert main(["export", str(tmp_path / "siglip.pt"), str(tmp_path / "exported"), "--model", MODEL]) == 0
+    assert_same_weights(load_with_open_clip(f"local-dir:{tmp_path / 'exported'}"), loaded.model)
+
+
 _TRAIN = """
 import sys
 from isogclr import model_configs
@@ -92,7 +102,7 @@ def test_a_checkpoint_that_open_clip_train_has_written(tmp_path: Path, capsys: p
     assert done.returncode == 0, done.stderr[-2000:]
     path = tmp_path / "run" / "checkpoints" / "epoch_1.pt"
     loaded = load_model(path, MODEL)
-    assert_same_weights(loaded.model, load_with_open_clip(path))
+    assert_same_weights(loaded.model, load_with_open_clip(MODEL, path))
     assert loaded.weights.epoch == 1
     assert loaded.weights.details == {}
     write_retrieval_copy(tmp_path / "data" / "emoji", pairs(12, (2,)))
@@ -101,10 +111,10 @@ def test_a_checkpoint_that_open_clip_train_has_written(tmp_path: Path, capsys: p
     assert "run/epoch_1  not known" in capsys.readouterr().out
 
 
-def load_with_open_clip(path: Path) -> Any:
+def load_with_open_clip(name: str, path: Path | None = None) -> Any:
     import open_clip  # noqa: PLC0415
 
-    return open_clip.create_model(MODEL, pretrained=str(path))
+    return open_clip.create_model(name, pretrained=None if path is None else str(path))
 
 
 def test_safetensors(tmp_path: Path, tiny: Tiny) -> None:

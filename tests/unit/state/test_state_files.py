@@ -160,6 +160,7 @@ MOUNTS = """\
 30 21 0:50 / /home rw - nfs4 server:/home rw
 31 21 0:51 / /home/me/with\\040space rw - ext4 /dev/sdb rw
 32 21 0:52 / /mnt/bucket rw - fuse.s3fs bucket rw
+36 21 0:56 / /mnt/unnamed rw - fuse server rw
 33 21 0:53 / /dev/shm rw - tmpfs tmpfs rw
 34 21 0:54 / /scratch rw - ext4 /dev/sdc rw
 35 21 0:55 / /scratch rw shared:1 master:2 - lustre fs rw
@@ -174,6 +175,7 @@ MOUNTS = """\
         ("/homestead/live", None),
         ("/home/me/with space/live", None),
         ("/mnt/bucket/a/b/live", "fuse.s3fs"),
+        ("/mnt/unnamed/live", "fuse"),
         ("/dev/shm/live", None),
         ("/scratch/live", "lustre"),
     ],
