@@ -9,6 +9,7 @@ import contextlib
 import io
 import logging
 import math
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -209,20 +210,28 @@ class OpenClip:
         return {name: float(value) for name, value in metrics.items()}
 
     def start_remote_sync(self, run: Path) -> Callable[[], None] | None:
-        """Copy the run to `--remote-sync` from time to time; returns what ends it, with a last copy."""
+        """Copy the run to `--remote-sync` from time to time; returns what ends it, with a last copy.
+
+        In a thread: open_clip's process would inherit our handler of SIGTERM, and outlive a run that fails.
+        """
         args = self._args
         if args.remote_sync is None or args.rank != 0:
             return None
         source, target = str(run), f"{args.remote_sync.rstrip('/')}/{args.name}"
         if not _file_utils.remote_sync(source, target, args.remote_sync_protocol):
             raise RuntimeError(f"--remote-sync {args.remote_sync}: the first copy failed; see the message above")
-        process = _file_utils.start_sync_process(
-            args.remote_sync_frequency, source, target, args.remote_sync_protocol
-        )
-        process.start()
+        ended = threading.Event()
+
+        def repeat() -> None:
+            while not ended.wait(args.remote_sync_frequency):
+                _file_utils.remote_sync(source, target, args.remote_sync_protocol)
+
+        thread = threading.Thread(target=repeat, name="remote-sync", daemon=True)
+        thread.start()
 
         def finish() -> None:
-            process.terminate()
+            ended.set()
+            thread.join()
             _file_utils.remote_sync(source, target, args.remote_sync_protocol)
 
         return finish

@@ -117,9 +117,15 @@ def _parser() -> argparse.ArgumentParser:
     measuring.add_argument(
         "--eval-suite", metavar="NAME", help="suite of `isogclr eval` to measure (default: none)"
     )
-    measuring.add_argument("--eval-data-root", type=Path, metavar="DIR", help="its data, as for `isogclr eval`")
     measuring.add_argument(
-        "--eval-dataset", nargs="+", default=[], metavar="NAME", help="these data sets instead of the suite's own"
+        "--eval-data-root", type=Path, metavar="DIR", help="its data, as for `isogclr eval` (default: none)"
+    )
+    measuring.add_argument(
+        "--eval-dataset",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="these data sets instead of the suite's own (default: all of the suite)",
     )
     measuring.add_argument(
         "--eval-every-n-epochs",
@@ -274,6 +280,8 @@ def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
             found.append(f"{_flag(name)} is {value}, but must be 1 or more")
     if (ours.eval_suite is None) != (ours.eval_data_root is None):
         found.append("--eval-suite and --eval-data-root go together: give both, or none")
+    if ours.eval_dataset and ours.eval_suite is None:
+        found.append("--eval-dataset chooses from a suite: name it with --eval-suite")
     return found
 
 

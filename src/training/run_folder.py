@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import platform
@@ -50,7 +51,10 @@ def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> 
     level = logging.DEBUG if settings.run.debug else logging.INFO
     if settings.run.logs is None:
         bridge.setup_logging(None, level)
-        return RunFolder(name, None, Path(messages.from_first(tempfile.mkdtemp(prefix="isogclr-"))))
+        scratch = messages.from_first(tempfile.mkdtemp(prefix="isogclr-") if place.is_first else None)
+        if place.is_first:
+            atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+        return RunFolder(name, None, Path(scratch))
     path = (settings.run.logs / name).absolute()
     logs = place.local_rank == 0 if settings.run.log_local else place.is_first
     log_file = path / (f"out-{place.rank}" if settings.run.log_local else "out.log")

@@ -153,7 +153,6 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     ),
     (open_clip_train.train.evaluate, "model data epoch args tb_writer tokenizer"),
     (open_clip_train.file_utils.remote_sync, "local_dir remote_dir protocol"),
-    (open_clip_train.file_utils.start_sync_process, "sync_every local_dir remote_dir protocol"),
     (open_clip.get_tokenizer, "model_name context_length cache_dir kwargs"),
     (open_clip.get_model_config, "model_name"),
     (open_clip.get_model_preprocess_cfg, "model"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,41 +18,40 @@ from training.data_config import DataConfig
 from training_data import assert_same, open_data, read, write_shards
 
 
-def children() -> list[int]:
-    return [
-        int(pid)
-        for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
-        if "resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
-    ]
+@pytest.fixture
+def workers() -> Callable[[], list[int]]:
+    """The worker processes that this test has started and that still run."""
+    before = {process.pid for process in multiprocessing.active_children()}
+    return lambda: [one.pid for one in multiprocessing.active_children() if one.pid and one.pid not in before]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-def test_workers_outlive_signals(tmp_path: Path, number: signal.Signals) -> None:
+def test_workers_outlive_signals(tmp_path: Path, workers: Callable[[], list[int]], number: signal.Signals) -> None:
     urls = write_shards(tmp_path / "shards", [30] * 4)
     index = ShardIndex.build(urls, tmp_path / "index")
     data = open_data(DataConfig(urls, batch_size=4, workers=2), index)
     expected = read(data.epoch(0))
     found = []
     batches = iter(data.epoch(0))
-    workers = children()
-    assert len(workers) == 2
+    signalled = workers()
+    assert len(signalled) == 2
     for batch in batches:
         found.append(batch)
-        for pid in workers:
+        for pid in signalled:
             os.kill(pid, number)
     assert_same(found, expected)
     data.close()
-    assert children() == []
+    assert workers() == []
 
 
-def test_close_in_mid_epoch_ends_the_workers(tmp_path: Path) -> None:
+def test_close_in_mid_epoch_ends_the_workers(tmp_path: Path, workers: Callable[[], list[int]]) -> None:
     urls = write_shards(tmp_path / "shards", [30] * 4)
     index = ShardIndex.build(urls, tmp_path / "index")
     data = open_data(DataConfig(urls, batch_size=4, workers=2), index)
     next(iter(data.epoch(0)))
-    assert len(children()) == 2
+    assert len(workers()) == 2
     data.close()
-    assert children() == []
+    assert workers() == []
     assert len(read(data.epoch(0))) == data.batches_per_epoch  # and it can be used again
     data.close()
 

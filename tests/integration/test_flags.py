@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -218,22 +220,51 @@ def test_the_folder_of_a_run(runs: Runs, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nothing_is_stored_if_nothing_is_to_be(runs: Runs, tmp_path: Path) -> None:
-    line = arguments(runs.models[False], runs.data, Path("none"), "x", train_num_samples=16)
-    job = run(line, tmp_path / "here")
-    assert "Train Epoch: 0" in job.text
-    assert [path.suffix for path in (tmp_path / "here").rglob("*")] == [".txt"]  # what it said
+    """And a timm optimizer has its own ε if none is given."""
+    line = arguments(runs.models[False], runs.data, Path("none"), "x", train_num_samples=16, opt="timm/lamb")
+    (tmp_path / "scratch").mkdir()
+    line = [sys.executable, "-m", "training.main", *line]
+    variables = {**os.environ, "TMPDIR": str(tmp_path / "scratch"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Train Epoch: 0" in done.stderr
+    assert [path.name for path in tmp_path.rglob("*")] == ["scratch"]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_layers_that_open_clip_can_not_unlock(runs: Runs, tmp_path: Path) -> None:
+    flags = {"lock_text": True, "lock_text_unlocked_layers": 1}
+    job = run(arguments(runs.models[False], runs.data, tmp_path, "x", **flags), tmp_path, expected=1)
+    assert "ERROR | rank 0: --lock-text-unlocked-layers 1: open_clip can not unlock some layers" in job.text
+    assert "Traceback" not in job.text
+
+
+@pytest.mark.slow
 def test_a_compiled_model(runs: Runs, tmp_path: Path) -> None:
     """The same losses, and checkpoints whose names have no trace of it."""
     folders = {}
-    for compiled in (False, True):
-        name = f"compiled-{compiled}"
-        flags = {"torchcompile": compiled, "train_num_samples": 24, "report_to": "tensorboard"}
-        run(arguments(runs.models[False], runs.data, tmp_path, name, **flags), tmp_path)
-        folders[compiled] = tmp_path / name
-    assert checkpoint(folders[True], 1)["state_dict"].keys() == checkpoint(folders[False], 1)["state_dict"].keys()
-    assert scalars(folders[True], "loss") == pytest.approx(scalars(folders[False], "loss"), rel=1e-4)
-    assert "Compiling model" in (folders[True] / "out.log").read_text(encoding="utf-8")
+    for module in ("training.main", "captured_main"):
+        flags = {"torchcompile": module == "captured_main", "train_num_samples": 24, "report_to": "tensorboard"}
+        run(arguments(runs.models[False], runs.data, tmp_path, module, **flags), tmp_path, module=module)
+        folders[module] = tmp_path / module
+    plain, compiled = folders.values()
+    assert checkpoint(compiled, 1)["state_dict"].keys() == checkpoint(plain, 1)["state_dict"].keys()
+    assert scalars(compiled, "loss") == pytest.approx(scalars(plain, "loss"), rel=1e-5)
+    assert "Compiling model" in (compiled / "out.log").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_zero_shot_imagenet_and_a_remote_copy(runs: Runs, tmp_path: Path) -> None:
+    """Two images of the first of ImageNet's 1,000 classes; the copy has what the run has left."""
+    images = tmp_path / "imagenet" / "n01440764"
+    images.mkdir(parents=True)
+    for number in range(2):
+        Image.new("RGB", (20, 16), (90 * number, 0, 0)).save(images / f"{number}.png")
+    flags = {"imagenet_val": images.parent, "zeroshot_frequency": 1, "train_num_samples": 16}
+    copy = {"remote_sync": tmp_path / "copy", "remote_sync_protocol": "fsspec"}
+    run(arguments(runs.models[False], runs.data, tmp_path / "logs", "x", **flags, **copy), tmp_path)
+    (record,) = metrics(tmp_path / "logs" / "x", "val")
+    assert 0 <= record["imagenet-zeroshot-val-top1"] <= record["imagenet-zeroshot-val-top5"] <= 1
+    copied = tmp_path / "copy" / "x" / "checkpoints"
+    assert (copied / "epoch_1.pt").read_bytes() == (tmp_path / "logs/x/checkpoints/epoch_1.pt").read_bytes()
+    assert (copied / "results.jsonl").is_file()

@@ -101,7 +101,9 @@ def test_an_abandoned_epoch_leaves_nothing_behind(shards: tuple[str, ShardIndex]
     next(iter(data.epoch(0)))
     again = read(data.epoch(1))
     data.close()
-    assert_same(again, read(open_data(config_of(urls, 2), index).epoch(1)))
+    fresh = open_data(config_of(urls, 2), index)
+    assert_same(again, read(fresh.epoch(1)))
+    fresh.close()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
