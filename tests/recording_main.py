@@ -14,13 +14,14 @@ from training import main as trainer
 
 
 def main(argv: Sequence[str]) -> int:
-    """The folder of the records is in the environment, and how long a step takes at least in the first start."""
+    """The folder of the records is in the environment, and how long a step takes at least in the first starts."""
     from training.loop import Loop  # noqa: PLC0415
 
     folder = Path(os.environ["RECORD_FOLDER"])
     rank = os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0"))
     record = folder / f"rank-{rank}.jsonl"
-    seconds = 0.0 if "SLURM_RESTART_COUNT" in os.environ else float(os.environ.get("STEP_SECONDS", "0"))
+    is_slow = int(os.environ.get("SLURM_RESTART_COUNT", "0")) < int(os.environ.get("SLOW_STARTS", "1"))
+    seconds = float(os.environ.get("STEP_SECONDS", "0")) if is_slow else 0.0
     original = Loop._step
     if rank == "0":
         (folder / "arguments.json").write_text(json.dumps(list(argv)), encoding="utf-8")
