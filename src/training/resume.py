@@ -107,8 +107,8 @@ def find(resume: str | None, checkpoints: Path | None, messages: Messages) -> Re
 
 def _not_seen(place: str) -> str:
     return (
-        f"{socket.gethostname()}: found nothing at {place}, expected what rank 0 resumes from: all nodes restore from "
-        "it; put --logs on a file system that they share"
+        f"{socket.gethostname()}: found nothing at {place}, expected what rank 0 resumes from: all nodes restore "
+        "from it; put --logs on a file system that they share"
     )
 
 
