@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from isogclr.errors import ConfigError
 from isogclr.losses import LOSSES
 from training import open_clip_bridge, params
 from training.loss_flags import LOSS_CONFIGS, loss_flags
+from training.params.flags import create_parser
 from training.settings import Settings
 
 TRAIN = ("--train-data", "a.tar")
@@ -137,7 +139,7 @@ class TestRefusals:
         ],
     )
     def test_by_name_and_reason(self, monkeypatch: pytest.MonkeyPatch, argv: str, words: str) -> None:
-        monkeypatch.setattr(params.importlib.util, "find_spec", lambda name: None)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         (problem,) = problems(*TRAIN, *argv.split())
         assert problem.startswith(words)
 
@@ -165,7 +167,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("words", ["all", "wandb,tensorboard", "tensorboard, wandb"])
     def test_reports_are_read_as_open_clip_reads_them(self, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
-        monkeypatch.setattr(params.importlib.util, "find_spec", lambda name: name)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
         found = settings("--report-to", words).run
         assert (found.tensorboard, found.wandb) == (True, True)
 
@@ -253,7 +255,7 @@ class TestHelp:
         ours = text.partition("and every flag of open_clip_train.main:")[0]
         entries = re.split(r"\n  (?=-)", ours.partition("loss, sample identity and state:")[2])
         found = {re.split(r"\s", entry, maxsplit=1)[0]: " ".join(entry.split()) for entry in entries[1:]}
-        own = params._parser()._actions[1:]
+        own = create_parser()._actions[1:]
         assert set(found) == {action.option_strings[0] for action in own}
         for flag, entry in found.items():
             assert "(default: " in entry, flag
@@ -283,6 +285,6 @@ class TestHelp:
 
 
 def test_no_flag_of_ours_is_one_of_open_clips() -> None:
-    own = {flag for action in params._parser()._actions for flag in action.option_strings} - {"-h", "--help"}
+    own = {flag for action in create_parser()._actions for flag in action.option_strings} - {"-h", "--help"}
     theirs = {f"--{name.replace('_', '-')}" for name in vars(open_clip_bridge.parse_args([]))}
     assert own & theirs == set()

@@ -1,0 +1,99 @@
+"""Our flags, beside open_clip's."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from isogclr.errors import ConfigError
+from isogclr.losses import LOSSES
+from training import open_clip_bridge as bridge
+from training.loss_flags import LOSS_CONFIGS, loss_flags
+
+
+def create_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m training.main",
+        description="Train CLIP as open_clip_train.main does, with a loss of your choice and state for samples.",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    parser.add_argument("-h", "--help", action="store_true", help="show this help and exit")
+    run = parser.add_argument_group("loss, sample identity and state")
+    run.add_argument(
+        "--loss", choices=list(LOSSES), help="the loss (default: clip; siglip is open_clip's --siglip)"
+    )
+    run.add_argument(
+        "--index", type=Path, metavar="PATH", help="shard index; built on first use (default: in the run)"
+    )
+    run.add_argument(
+        "--isogclr-state-dir",
+        type=Path,
+        metavar="DIR",
+        help="folder of the live state file, on a local disk or in shared memory (default: in the run)",
+    )
+    run.add_argument(
+        "--save-every-n-steps",
+        type=int,
+        metavar="N",
+        help="commit a generation every N steps (default: by epoch only)",
+    )
+    run.add_argument(
+        "--text-model",
+        type=Path,
+        metavar="DIR",
+        help="folder of the model's Hugging Face text tower and tokenizer (default: downloaded, or in the cache)",
+    )
+    run.add_argument(
+        "--no-pretrained-text",
+        action="store_true",
+        help="start a Hugging Face text tower from random weights (default: its pretrained ones, as open_clip)",
+    )
+    measuring = parser.add_argument_group("evaluation after an epoch, beside open_clip's own")
+    measuring.add_argument(
+        "--eval-suite", metavar="NAME", help="suite of `isogclr eval` to measure (default: none)"
+    )
+    measuring.add_argument(
+        "--eval-data-root", type=Path, metavar="DIR", help="its data, as for `isogclr eval` (default: none)"
+    )
+    measuring.add_argument(
+        "--eval-dataset",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="these data sets instead of the suite's own (default: all of the suite)",
+    )
+    measuring.add_argument(
+        "--eval-every-n-epochs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="how often (default: 1; always after the last)",
+    )
+    groups = {loss: parser.add_argument_group(f"--loss {loss}") for loss in LOSS_CONFIGS}
+    for one in loss_flags():
+        if one.kind is bool:
+            groups[one.loss].add_argument(one.flag, action="store_true", default=None, help=one.help)
+        else:
+            metavar = None if one.choices else {int: "N", float: "X"}[one.kind]
+            groups[one.loss].add_argument(
+                one.flag, type=one.kind, choices=one.choices, metavar=metavar, help=one.help
+            )
+    return parser
+
+
+def help_text(parser: argparse.ArgumentParser) -> str:
+    return f"{parser.format_help()}\nand every flag of open_clip_train.main:\n\n{bridge.help_text()}"
+
+
+def refuse_abbreviations(parser: argparse.ArgumentParser, rest: Sequence[str]) -> None:
+    """`--los` would be completed to `--loss-dist-impl` by open_clip, and mean `--loss` to its writer."""
+    own = [flag for action in parser._actions for flag in action.option_strings if flag.startswith("--")]
+    for token in rest:
+        word = token.split("=", 1)[0]
+        meant = [flag for flag in own if word.startswith("--") and len(word) > 2 and flag.startswith(word)]
+        if meant:
+            raise ConfigError(
+                [f"{word}: found an abbreviation, expected the whole flag: write {' or '.join(meant)}"]
+            )
