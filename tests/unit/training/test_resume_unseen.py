@@ -58,7 +58,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def start(self: Any, order: Any) -> Any:
         self._dataset.set_order(order)
-        return loader._checked(in_turn(self, order))
+        return loader._checked(in_turn(self, order), has_processes=False)
 
     monkeypatch.setattr(loader.Loader, "start", start)
 
