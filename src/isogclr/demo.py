@@ -69,7 +69,10 @@ def command_line(loss: str, flags: Sequence[str], options: Options) -> list[str]
 def _train(loss: str, flags: Sequence[str], options: Options) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     log = options.folder / f"{loss}.txt"
-    environment = {"OMP_NUM_THREADS": str(os.cpu_count() or 1), **os.environ}
+    spare = max(
+        1, (os.cpu_count() or 2) - 1
+    )  # one core decodes images; threads that wait for a core cost more than they give
+    environment = {"OMP_NUM_THREADS": str(spare), **os.environ}
     with log.open("a", encoding="utf-8") as output:
         process = subprocess.Popen(
             command_line(loss, flags, options), stdout=output, stderr=subprocess.STDOUT, env=environment

@@ -16,7 +16,7 @@ COMMAND = Path(sys.executable).with_name("isogclr")
 @pytest.mark.slow
 def test_the_demo_trains_compares_and_reports(tmp_path: Path) -> None:
     """Two epochs are far from enough to learn much; but chance at 10 is 0.63 %."""
-    environment = os.environ | {"OMP_NUM_THREADS": "2"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [COMMAND, "demo", "--epochs", "2", "--output", str(tmp_path / "demo")]
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path, timeout=280
