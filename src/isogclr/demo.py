@@ -69,9 +69,8 @@ def command_line(loss: str, flags: Sequence[str], options: Options) -> list[str]
 def _train(loss: str, flags: Sequence[str], options: Options) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     log = options.folder / f"{loss}.txt"
-    spare = max(
-        1, (os.cpu_count() or 2) - 1
-    )  # one core decodes images; threads that wait for a core cost more than they give
+    # One core decodes images, and threads that wait for a core cost more than they give.
+    spare = max(1, (os.cpu_count() or 2) - 1)
     environment = {"OMP_NUM_THREADS": str(spare), **os.environ}
     with log.open("a", encoding="utf-8") as output:
         process = subprocess.Popen(
