@@ -11,6 +11,9 @@ from training.open_clip_bridge import OpenClip, Place
 from training.seeds import generators_preserved
 from training.settings import EvaluationSettings
 
+# The run's precision as `isogclr eval` names it; the weights of others are half themselves.
+_PRECISIONS = {"amp": "amp", "amp_bf16": "amp_bf16", "amp_bfloat16": "amp_bf16"}
+
 
 class Evaluation:
     """Everything that a run was asked to measure. Opening it checks that the data is there.
@@ -20,12 +23,16 @@ class Evaluation:
         settings: which suite of `isogclr eval`, and how often.
         model: its transforms and tokenizer.
         place: where to compute.
+        precision: of the run.
     """
 
-    def __init__(self, open_clip: OpenClip, settings: EvaluationSettings, model: Model, place: Place) -> None:
+    def __init__(
+        self, open_clip: OpenClip, settings: EvaluationSettings, model: Model, place: Place, precision: str
+    ) -> None:
         self._open_clip = open_clip
         self._settings = settings
         self._place = place
+        self._precision = _PRECISIONS.get(precision, "fp32")
         self._data: dict[str, Any] = open_clip.evaluation_data(model.transforms, model.tokenizer)
         self._suite = (
             []
@@ -44,6 +51,7 @@ class Evaluation:
                     model.tokenizer,
                     self._suite,
                     device=self._place.device,
+                    precision=self._precision,
                     batch_size=self._settings.batch_size,
                     workers=self._settings.workers,
                 )

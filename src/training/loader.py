@@ -160,7 +160,9 @@ def worker_death(error: BaseException, is_receiving: bool = False) -> DataWorker
     torch's signal handler says so, wherever the program just is; or a tensor is not handed over any more.
     """
     text = str(error).strip()
-    is_told = isinstance(error, RuntimeError) and text.startswith("DataLoader worker (pid")
+    is_told = isinstance(error, RuntimeError) and text.startswith(
+        ("DataLoader worker (pid", "Pin memory thread exited")
+    )
     is_cut_off = is_receiving and isinstance(error, OSError | EOFError)
     if text.startswith("Caught ") or not (is_told or is_cut_off):  # "Caught": an exception of a worker that lives
         return None

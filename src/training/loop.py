@@ -108,6 +108,7 @@ class Loop:
             self._after_step(self._asked_to_stop)
             if self._asked_to_stop:
                 return False
+            clock.restart()  # what was logged and committed is not the next step's time
         _exhaust(iterator)
         self.settle()
         if self._asked_to_stop:  # in the last step: evaluation may take longer than whoever asked will wait
@@ -135,7 +136,8 @@ class Loop:
         parts.model.clamp_logit_scale()
         if taken and result.output.shared is not None:
             progress.shared = result.output.shared
-        self._count_kept_rows(result)
+        if taken:
+            self._count_kept_rows(result)
         state = new_state(result.output, result.before)
         parts.table.send(rows, state, step=progress.step, epoch=progress.epoch, taken=taken, stop=bool(parts.stop))
         progress.step += 1
@@ -254,6 +256,9 @@ class _Clock:
         now = time.monotonic()
         self.batch.add(now - self._start)
         self._start = now
+
+    def restart(self) -> None:
+        self._start = time.monotonic()
 
     def reset(self) -> None:
         self.data.reset()

@@ -62,7 +62,8 @@ def help_text() -> str:
 def is_accelerated(args: Namespace) -> bool:
     """Whether the device that was asked for is there and is no CPU."""
     kind = torch.device(args.device).type
-    return kind != "cpu" and bool(_distributed.is_device_available(kind)[0])
+    is_available, is_known = _distributed.is_device_available(kind)
+    return kind != "cpu" and bool(is_available or not is_known)  # open_clip tries those it does not know
 
 
 def tarfile_to_samples(
@@ -158,6 +159,11 @@ class OpenClip:
     def arguments(self) -> dict[str, Any]:
         """All arguments by name, as they stand in params.txt."""
         return dict(vars(self._args))
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether there is something to measure after an epoch."""
+        return any((self._args.val_data, self._args.imagenet_val, self._args.imagenet_v2))
 
     def place_run(self, name: str, checkpoints: Path | None) -> None:
         """Tell open_clip's functions where the run lives."""

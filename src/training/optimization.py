@@ -31,7 +31,9 @@ class Optimization:
         self.scaler = GradScaler(device=device.type) if precision == "amp" else None
         self._schedule: Schedule | None = None
         self._taken = False
-        self.optimizer.register_step_post_hook(self._remember)
+        # timm's Lookahead wraps an optimizer without being one to torch: its hooks never run, the inner one's do.
+        hooked = getattr(self.optimizer, "_base_optimizer", self.optimizer)
+        hooked.register_step_post_hook(self._remember)
 
     def plan(self, steps_per_epoch: int, epochs: int) -> None:
         """The learning rate over the run, once its length is known."""
@@ -73,6 +75,7 @@ class Optimization:
             self.scaler.update()
         else:
             self.optimizer.step()
+            self._taken = True  # nothing leaves a step out but a scaler
         return self._taken
 
     @property

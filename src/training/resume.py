@@ -38,9 +38,14 @@ class Resumed:
     """
 
     source: Path
-    checkpoint: Mapping[str, Any]
+    checkpoint: dict[str, Any]
     training: Mapping[str, Any] | None
     snapshot: Path | None
+
+    def release(self) -> None:
+        """Let go of weights and optimizer, which are loaded: gigabytes a rank."""
+        for name in ("state_dict", "optimizer"):
+            self.checkpoint.pop(name, None)
 
     @property
     def is_training(self) -> bool:

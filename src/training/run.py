@@ -87,7 +87,7 @@ def _run(context: Context) -> int:
     _announce(context)
     check_versions(context.messages, versions())
     if settings.run.copy_codebase and place.is_first and folder.path is not None:
-        copy_code(folder)
+        copy_code(folder, is_resumed=settings.run.resume == "latest")
     node = find_node(context.messages)
     state_folder = choose_state_folder(settings.run.state_dir, folder.scratch, context.messages, node)
     if settings.data is not None and place.is_first:
@@ -96,7 +96,7 @@ def _run(context: Context) -> int:
     tower = prepare_text_tower(settings.model, folder.scratch / "text_model") if place.is_first else None
     tower = context.messages.from_first(None if tower is None else str(tower))
     model = create_model(settings.model, place, settings.run.seed, None if tower is None else Path(tower))
-    evaluation = Evaluation(open_clip, settings.evaluation, model, place) if place.is_first else None
+    evaluation = _evaluation(context, model)
     finish_sync = None if folder.path is None else open_clip.start_remote_sync(folder.path)
     if settings.data is None:
         _evaluate_only(context, model, evaluation, folder, resumed)
@@ -106,7 +106,17 @@ def _run(context: Context) -> int:
     if finish_sync is not None:
         finish_sync()
     context.messages.barrier()  # launchers end what is left some time after the first rank has ended
+    if not finished and folder.checkpoints is None:
+        logging.error("Stopped on request; nothing was committed, because of --logs none")
+        return FAILED_EXIT_CODE
     return 0 if finished else STOPPED_EXIT_CODE
+
+
+def _evaluation(context: Context, model: Model) -> Evaluation | None:
+    if not context.place.is_first:
+        return None
+    settings = context.settings
+    return Evaluation(context.open_clip, settings.evaluation, model, context.place, settings.model.precision)
 
 
 def _announce(context: Context) -> None:

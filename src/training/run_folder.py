@@ -129,10 +129,13 @@ def configuration(settings: Settings, folder: RunFolder, world_size: int, **more
     }
 
 
-def copy_code(folder: RunFolder) -> None:
+def copy_code(folder: RunFolder, is_resumed: bool) -> None:
     """`--copy-codebase`: what trained this model, for whoever wants to know later."""
     assert folder.path is not None
     target = folder.path / "code"
+    if target.exists() and is_resumed:
+        logging.info(f"Kept the copy of the code at {target}")
+        return
     if target.exists():
         raise TrainingError(
             f"{target}: found an earlier copy of the code, expected none; leave --copy-codebase out"

@@ -50,6 +50,7 @@ class StateTable:
         self.store = store
         self.ranks = ranks
         self._device = device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._pending: _PendingUpdate | None = None
         self.wait_seconds = 0.0  # that steps have waited for the exchange, beyond what the forward pass hides
 
@@ -62,7 +63,7 @@ class StateTable:
         """Start to give all ranks the new state of a step. Of a step that was left out only `stop` counts."""
         assert self._pending is None
         gather = self.ranks.gather_later(pack(rows, state, self.store.schema, stop))
-        self._pending = _PendingUpdate(_ToHost(gather, self._device), step, epoch, taken)
+        self._pending = _PendingUpdate(_ToHost(gather, self._stream), step, epoch, taken)
 
     def settle(self) -> bool:
         """Write what is under way to the store. Returns whether some rank was asked to stop."""
@@ -85,21 +86,22 @@ class _ToHost:
     next forward pass: waiting for it later does not wait for that pass.
     """
 
-    def __init__(self, gather: PendingGather, device: torch.device) -> None:
+    def __init__(self, gather: PendingGather, stream: torch.cuda.Stream | None) -> None:
         self._gather = gather
-        self._stream: torch.cuda.Stream | None = None
-        if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            self._stream.wait_stream(torch.cuda.current_stream(device))
-            with torch.cuda.stream(self._stream):
+        self._copied: torch.cuda.Event | None = None
+        if stream is not None:
+            stream.wait_stream(torch.cuda.current_stream(stream.device))
+            with torch.cuda.stream(stream):
                 packed = gather.wait()
                 self._host = torch.empty(packed.shape, dtype=packed.dtype, pin_memory=True)
                 self._host.copy_(packed, non_blocking=True)
+                self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                self._copied.record(stream)
 
     def wait(self) -> npt.NDArray[np.int32]:
-        if self._stream is None:
+        if self._copied is None:
             return self._gather.wait().numpy()
-        self._stream.synchronize()
+        self._copied.synchronize()
         return self._host.numpy()
 
 

@@ -77,6 +77,7 @@ def train(
     if resumed is not None:
         check_loss(resumed, loss.name)
         load_weights(resumed, model.wrapped, optimization)
+        resumed.release()
         progress = _resumed_progress(resumed, progress, place.device)
     store = _open_store(context, state_folder, loss, data, index, resumed, node)
     facts = _facts(settings, model, loss)
@@ -186,8 +187,10 @@ class Training:
         )
 
     def _end_epoch(self, completed: int) -> None:
-        """Evaluate, then commit: a crash in between repeats the evaluation, and nothing else."""
+        """Evaluate, then commit. What was trained is committed before: a crash in here repeats only this."""
         progress, parts = self._progress, self._parts
+        if self._context.open_clip.evaluates or self._context.settings.evaluation.suite is not None:
+            self._after_step(is_stopping=True)
         if self._evaluation is not None:
             epochs = self._context.settings.run.epochs
             found = self._evaluation.run(parts.model, completed, epochs, parts.metrics)

@@ -240,3 +240,16 @@ def test_file_of_an_epoch_cut_short(copy: Copy, tmp_path: Path) -> None:
 def cut_short(path: Path) -> None:
     with path.open("r+b") as file:
         file.truncate(path.stat().st_size // 2)
+
+
+def test_a_crash_in_an_evaluation_loses_no_epoch(tmp_path: Path) -> None:
+    """What was trained is committed before, and is not trained again."""
+    data, model = write_shards(tmp_path / "data", [16]), write_model(tmp_path / "model")
+    validation = write_shards(tmp_path / "val", [8])
+    line = arguments(model, data, tmp_path / "logs", "a", val_data=validation, epochs=1)
+    run(line, tmp_path, expected=1, module="crashing_evaluation_main")
+    job = run([*line, "--resume", "latest"], tmp_path)
+    assert "100.0% of the epoch done" in job.text
+    assert "Train Epoch" not in job.text
+    assert "image_to_text_R@1" in job.text
+    assert (tmp_path / "logs" / "a" / "checkpoints" / "epoch_1.pt").is_file()

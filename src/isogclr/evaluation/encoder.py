@@ -54,8 +54,15 @@ class Encoder:
     def encode_image(self, images: Tensor) -> Tensor:
         """[B, 3, H, W] -> [B, D], not normalised, as clip_benchmark expects it."""
         with torch.no_grad(), self._autocast():
-            features: Tensor = self.model.encode_image(images.to(self.device))  # type: ignore[operator]
+            images = images.to(self.device, self._image_dtype())
+            features: Tensor = self.model.encode_image(images)  # type: ignore[operator]
         return self._checked("image features", features)
+
+    def _image_dtype(self) -> torch.dtype:
+        """fp32, unless the weights themselves are half (`--precision bf16` and its like)."""
+        first = next((one for one in self.model.parameters() if one.is_floating_point()), None)
+        half = self.precision == "fp32" and first is not None and first.dtype in (torch.float16, torch.bfloat16)
+        return first.dtype if half and first is not None else torch.float32
 
     def encode_text(self, tokens: Tensor) -> Tensor:
         """[B, L] -> [B, D], not normalised."""

@@ -31,7 +31,7 @@ def create_parser() -> argparse.ArgumentParser:
         "--isogclr-state-dir",
         type=Path,
         metavar="DIR",
-        help="folder of the live state file, on a local disk or in shared memory (default: in the run)",
+        help="folder of the live state file, local or in shared memory (default: in the run, or local scratch)",
     )
     run.add_argument(
         "--save-every-n-steps",

@@ -48,6 +48,11 @@ def _unsupported(theirs: Namespace) -> list[str]:
         )
     if "coca" in theirs.model.lower():
         found.append(f"--model {theirs.model} is not supported: CoCa's captioning loss has no place beside --loss")
+    if theirs.ddp_static_graph and theirs.accum_freq > 1:
+        found.append(
+            "--ddp-static-graph and --accum-freq above 1 do not go together: a static graph must reduce gradients "
+            "in every backward pass, accumulation only in the last; leave one out"
+        )
     for name, default in _COCA_DEFAULTS.items():
         if getattr(theirs, name) != default:
             found.append(f"{_flag(name)} is not supported: it belongs to CoCa, which is not")

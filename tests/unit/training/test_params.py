@@ -99,6 +99,7 @@ class TestRefusals:
             ("--model coca_ViT-B-32", "--model coca_ViT-B-32 is not supported: CoCa"),
             ("--coca-caption-loss-weight 1", "--coca-caption-loss-weight is not supported: it belongs to CoCa"),
             ("--coca-contrastive-loss-weight 2", "--coca-contrastive-loss-weight is not supported"),
+            ("--ddp-static-graph --accum-freq 2", "--ddp-static-graph and --accum-freq above 1 do not go together"),
             ("--siglip --loss isogclr", "--siglip and --loss isogclr name two losses"),
             ("--siglip --loss clip", "--siglip and --loss clip name two losses"),
             ("--loss-dist-impl gather", "--loss-dist-impl belongs to --loss siglip"),

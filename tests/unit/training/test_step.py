@@ -93,3 +93,14 @@ def test_locked_towers_get_no_gradient(name: str) -> None:
         stepper.run(micro, ROWS[:count], lambda count=count: state.take(ROWS[:count]), None, 0)
     assert all(parameter.grad is None for parameter in model.bare.visual.parameters())
     assert any(parameter.grad is not None for parameter in model.bare.text.parameters())
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "timm/lamb", "timm/lookahead_adamw", "timm/sgd"])
+@pytest.mark.parametrize("precision", ["fp32", "amp"])
+def test_every_optimizer_says_that_it_stepped(name: str, optimizer: str, precision: str) -> None:
+    """timm's Lookahead is no optimizer to torch, whose hooks it never runs: state would never be written."""
+    settings, model = settings_for(name, "--opt", optimizer, "--lr", "0.1", "--eps", "1e-8")
+    optimization = Optimization(model.wrapped, settings.optimizer, precision, CPU.device)
+    optimization.optimizer.zero_grad()
+    optimization.backward(next(model.bare.parameters()).sum())
+    assert optimization.step()
