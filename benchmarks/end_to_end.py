@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks import measure
 
-ROUNDS = 5
+ROUNDS = 3
 BATCH, EPOCHS = 64, 2
 RESUME_EPOCH_SHARE = 0.75
 MODEL = {
@@ -25,7 +25,7 @@ MODEL = {
 
 
 def run() -> dict:
-    """About eight minutes on two cores."""
+    """About fifteen minutes on two cores."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "model").mkdir()
