@@ -2,7 +2,7 @@
 
     python scripts/data/emoji.py embedded             # src/isogclr/demo_data, byte for byte as committed
     python scripts/data/emoji.py embedded --check     # make it again elsewhere and compare the checksums
-    python scripts/data/emoji.py study /data/emoji --styles all --held-out openmoji --pixels 64
+    python scripts/data/emoji.py study /data/emoji --validation twemoji --held-out openmoji --pixels 64
 
 Needs `npm` to fetch the packages, and `pip install resvg-py==0.5.0` to render them.
 docs/demo_data.md is the data card.
@@ -37,9 +37,11 @@ class Plan:
     skin_tones: bool
     train_shards: int
     test_shards: int
+    effort: int  # of compression
+    validation: tuple[str, ...] = ()
 
 
-EMBEDDED = Plan(("noto", "noto-v1", "fxemoji"), ("fluent-emoji-flat",), 48, False, 8, 2)
+EMBEDDED = Plan(("noto", "noto-v1", "fxemoji"), ("fluent-emoji-flat",), 48, False, 8, 2, effort=6)
 
 
 def main() -> None:
@@ -59,19 +61,24 @@ def make(plan: Plan, packages: Path, folder: Path, licenses: set[str] | None = N
     """Render, caption and write both sides; with `licenses`, refuse styles under any other."""
     folder.mkdir(parents=True, exist_ok=True)
     dictionary = Dictionary(packages)
-    styles = {name: load_style(name, packages) for name in (*plan.train, *plan.held_out)}
+    styles = {name: load_style(name, packages) for name in (*plan.train, *plan.validation, *plan.held_out)}
     for style in styles.values():
         if licenses is not None and style.license not in licenses:
             raise SystemExit(f"{style.name} is under {style.license}; allowed here: {', '.join(sorted(licenses))}")
     seen: set[bytes] = set()
     train = _samples([styles[name] for name in plan.train], plan, dictionary, seen)
-    test = _distinct_captions(_samples([styles[name] for name in plan.held_out], plan, dictionary, seen))
+    validation, test = (
+        _distinct_captions(_samples([styles[name] for name in names], plan, dictionary, seen))
+        for names in (plan.validation, plan.held_out)
+    )
     train = train[: len(train) - len(train) % plan.train_shards]  # shards of equal size
-    shards = write_shards(folder, "train", train, plan.train_shards)
-    shards += write_shards(folder, "test", test, plan.test_shards)
+    shards = write_shards(folder, "train", train, plan.train_shards, plan.effort)
+    if validation:
+        shards += write_shards(folder, "validation", validation, plan.test_shards, plan.effort)
+    shards += write_shards(folder, "test", test, plan.test_shards, plan.effort)
     _write_json(folder / "sizes.json", {str(shard["file"]): shard["samples"] for shard in shards})
-    _write_json(folder / "manifest.json", _manifest(plan, styles, train, test, shards))
-    print(f"{len(train):,} training pairs, {len(test):,} test pairs in {folder}")
+    _write_json(folder / "manifest.json", _manifest(plan, styles, (*train, *validation, *test), shards))
+    print(f"{len(train):,} training, {len(validation):,} validation and {len(test):,} test pairs in {folder}")
 
 
 def _samples(styles: Sequence[Style], plan: Plan, dictionary: Dictionary, seen: set[bytes]) -> list[Sample]:
@@ -100,14 +107,18 @@ def _distinct_captions(samples: Iterable[Sample]) -> list[Sample]:
 
 
 def _manifest(
-    plan: Plan, styles: dict[str, Style], train: list[Sample], test: list[Sample], shards: list[dict[str, object]]
+    plan: Plan, styles: dict[str, Style], samples: Sequence[Sample], shards: list[dict[str, object]]
 ) -> dict[str, object]:
-    counts = Counter(sample.about["style"] for sample in (*train, *test))
+    counts = Counter(sample.about["style"] for sample in samples)
+    sides = {"train": plan.train, "validation": plan.validation, "test": plan.held_out}
     return {
         "pixels": plan.pixels,
         "skin_tones": plan.skin_tones,
-        "train": {"styles": plan.train, "samples": len(train)},
-        "test": {"styles": plan.held_out, "samples": len(test)},
+        **{
+            side: {"styles": names, "samples": sum(counts[name] for name in names)}
+            for side, names in sides.items()
+            if names
+        },
         "styles": {
             name: {
                 "package": REGISTRY_NAMES[name],
@@ -146,14 +157,18 @@ def _compare(made: Path, committed: Path) -> None:
 def _study_plan(options: argparse.Namespace) -> Plan:
     styles = list(STYLES) if options.styles == "all" else options.styles.split(",")
     held_out = options.held_out.split(",")
-    unknown = [name for name in (*styles, *held_out) if name not in STYLES]
+    validation = options.validation.split(",") if options.validation else []
+    unknown = [name for name in (*styles, *validation, *held_out) if name not in STYLES]
     if unknown:
         raise SystemExit(f"unknown styles {', '.join(unknown)}; there are {', '.join(STYLES)}")
-    train = tuple(name for name in styles if name not in held_out)
+    train = tuple(name for name in styles if name not in (*validation, *held_out))
     for family in FAMILIES:
-        if family & set(train) and family & set(held_out):
-            raise SystemExit(f"{' and '.join(sorted(family))} share drawings: hold out both or none")
-    return Plan(train, tuple(held_out), options.pixels, options.skin_tones, options.shards, options.test_shards)
+        if sum(bool(family & set(side)) for side in (train, validation, held_out)) > 1:
+            raise SystemExit(f"{' and '.join(sorted(family))} share drawings: keep them on one side")
+    counts = (options.shards, options.test_shards)
+    return Plan(
+        train, tuple(held_out), options.pixels, options.skin_tones, *counts, effort=0, validation=tuple(validation)
+    )
 
 
 def _options() -> argparse.Namespace:
@@ -165,6 +180,7 @@ def _options() -> argparse.Namespace:
     study.add_argument("folder", type=Path)
     study.add_argument("--styles", default="all", help="comma-separated, default: all")
     study.add_argument("--held-out", default="openmoji", help="styles for testing only, comma-separated")
+    study.add_argument("--validation", default="", help="styles for choosing settings only, comma-separated")
     study.add_argument("--pixels", type=int, default=64)
     study.add_argument("--skin-tones", action="store_true", help="keep the variants by skin tone")
     study.add_argument("--shards", type=int, default=16)

@@ -1,0 +1,87 @@
+"""What is run: data sets with their recipes, methods with their knobs, and a run as a value."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Flags = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Prepared shards, and how everything is trained on them.
+
+    Args:
+        folder: below the folder of all data: `train-*.tar`, `validation-*.tar`, `test-*.tar`, `sizes.json`.
+        task: `retrieval` (recall between pictures and captions), or `zero-shot` (needs `classes.json`).
+        flags: of `training.main`; `{folder}` stands for the folder.
+        seconds: of a run on one core, about; only for the estimate of the budget.
+    """
+
+    name: str
+    folder: str
+    task: str
+    flags: Flags
+    seconds: int
+
+    @property
+    def metric(self) -> str:
+        """What settings are chosen by."""
+        return "mean_recall" if self.task == "retrieval" else "mean_per_class"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A loss with the settings among which one is chosen, the same number for every method."""
+
+    name: str
+    loss: str
+    trials: tuple[Flags, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call of `training.main` and what is measured after it."""
+
+    part: str
+    data_set: DataSet
+    method: str
+    loss: str
+    setting: Flags
+    seed: int
+    split: str
+    curve: bool = False  # measure after some epochs too
+    semantics: bool = False  # measure what the temperatures say about the data
+    labels: Flags = field(default_factory=dict)
+
+    @property
+    def setting_text(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in sorted(self.setting.items())) or "defaults"
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What identifies it in the table of results."""
+        return (self.part, self.data_set.name, self.method, self.setting_text, str(self.seed), self.split)
+
+    @property
+    def folder(self) -> str:
+        digest = hashlib.sha256("\n".join(self.key).encode()).hexdigest()[:10]
+        return f"{self.data_set.name}-{self.method}-{self.seed}-{digest}".replace(" ", "_")
+
+
+def settings(**choices: tuple[Any, ...]) -> tuple[Flags, ...]:
+    """All combinations of the values of some flags."""
+    found: list[dict[str, Any]] = [{}]
+    for name, values in choices.items():
+        found = [{**one, name: value} for one in found for value in values]
+    return tuple(found)
+
+
+def tuning(data_set: DataSet, methods: Mapping[str, Method], seed: int = 100) -> Iterator[Run]:
+    """Every trial of every method, once, on the validation part."""
+    for method in methods.values():
+        for setting in method.trials:
+            yield Run("tune", data_set, method.name, method.loss, setting, seed, "validation")

@@ -1,0 +1,174 @@
+"""Run the trainer, measure what it made, write rows into one table. What the table has is not run again."""
+
+from __future__ import annotations
+
+import csv
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from grid import Run
+from tqdm import tqdm
+
+COLUMNS = (
+    *("part", "data_set", "method", "loss", "setting", "seed", "split", "epoch", "metric", "value"),
+    *("seconds", "commit"),
+)
+KEY = ("part", "data_set", "method", "setting", "seed", "split")
+# Processes are forked with torch loaded: importing it takes longer than some of the runs.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["torch", "open_clip", "open_clip_train.main", "transformers", "training.run"])
+
+
+class Results:
+    """The table: one row a number, appended run by run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._lock = path, Lock()
+        self.rows: list[dict[str, str]] = []
+        if path.exists():
+            with path.open(newline="", encoding="utf-8") as stream:
+                reader = csv.DictReader(stream)
+                if tuple(reader.fieldnames or ()) != COLUMNS:
+                    raise SystemExit(f"{path} has columns {reader.fieldnames}, expected {list(COLUMNS)}")
+                self.rows = list(reader)
+        self._done = {tuple(row[name] for name in KEY) for row in self.rows}
+
+    def has(self, run: Run) -> bool:
+        return run.key in self._done
+
+    def add(self, run: Run, measured: Iterable[tuple[str, str, float]], seconds: float, commit: str) -> None:
+        """All numbers of a run, in one write: a study that is killed has a run whole or not at all."""
+        head = dict(zip(KEY, run.key, strict=True)) | {"loss": run.loss}
+        tail = {"seconds": f"{seconds:.1f}", "commit": commit}
+        rows = [
+            head | {"epoch": epoch, "metric": metric, "value": f"{value:.6g}"} | tail
+            for epoch, metric, value in measured
+        ]
+        with self._lock:
+            new = not self.path.exists()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", newline="", encoding="utf-8") as stream:
+                writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
+                if new:
+                    writer.writeheader()
+                writer.writerows(rows)
+            self.rows += [{name: str(row[name]) for name in COLUMNS} for row in rows]
+            self._done.add(run.key)
+
+
+def execute(runs: Sequence[Run], results: Results, data: Path, work: Path, jobs: int, keep: bool = False) -> None:
+    """Those runs that the table does not have yet; a run that was cut off goes on where it was."""
+    unique = list({run.key: run for run in runs if not results.has(run)}.values())
+    if not unique:
+        return
+    commit, title = _commit(), f"{unique[0].part}, {unique[0].data_set.name}"
+    with tqdm(total=len(unique), desc=title, unit="run") as bar, ThreadPoolExecutor(jobs) as pool:
+
+        def one(run: Run) -> None:
+            started = time.monotonic()
+            folder = work / run.folder
+            measured = _in_process(run, data / run.data_set.folder, work)
+            results.add(run, measured, time.monotonic() - started, commit)
+            if not keep:
+                shutil.rmtree(folder)
+            bar.set_postfix_str(f"{run.method} {run.setting_text}: {_headline(run, measured)}")
+            bar.update()
+
+        for finished in [pool.submit(one, run) for run in unique]:
+            finished.result()
+
+
+def command_line(run: Run, data: Path, work: Path) -> list[str]:
+    """The arguments of `training.main`."""
+    flags: dict[str, Any] = {
+        "loss": run.loss,
+        "train_data": _pattern(data, "train"),
+        "dataset_type": "webdataset",
+        "seed": run.seed,
+        "logs": work,
+        "name": run.folder,
+        "resume": "latest",
+        "precision": "fp32",
+        "device": "cpu",
+        "workers": 0,
+        "log_every_n_steps": 50,
+        "save_frequency": 0,
+        **run.data_set.flags,
+        **run.setting,
+    }
+    if run.data_set.task == "retrieval":
+        flags["val_data"] = _pattern(data, run.split)
+        flags["val_frequency"] = max(1, flags["epochs"] // 10) if run.curve else flags["epochs"]
+    line = []
+    for name, value in flags.items():
+        values = value if isinstance(value, tuple) else () if value is True else (value,)
+        line += [f"--{name.replace('_', '-')}", *(str(one).format(folder=data) for one in values)]
+    return line
+
+
+def _pattern(data: Path, split: str) -> str:
+    shards = sorted(data.glob(f"{split}-*.tar"))
+    if not shards:
+        raise SystemExit(f"{data} has no {split}-*.tar: docs/study.md says how the data sets are made")
+    return "{" + ",".join(str(shard) for shard in shards) + "}" if len(shards) > 1 else str(shards[0])
+
+
+def _in_process(run: Run, data: Path, work: Path) -> list[tuple[str, str, float]]:
+    receiver, sender = CONTEXT.Pipe(duplex=False)
+    work.mkdir(parents=True, exist_ok=True)
+    log = work / f"{run.folder}.txt"
+    process = CONTEXT.Process(target=_train_and_measure, args=(run, data, work, str(log), sender))
+    process.start()
+    sender.close()
+    try:
+        measured: list[tuple[str, str, float]] = receiver.recv()
+    except EOFError:
+        process.join()
+        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:])
+        raise SystemExit(f"{run.key} failed with code {process.exitcode}; {log} ends with:\n{tail}") from None
+    process.join()
+    log.unlink()
+    return measured
+
+
+def _train_and_measure(run: Run, data: Path, work: Path, log: str, sender: Any) -> None:
+    """In a process of its own, all its words in a file."""
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    import torch  # noqa: PLC0415
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    from measure import measure  # noqa: PLC0415
+
+    from training.main import main  # noqa: PLC0415
+
+    code = main(command_line(run, data, work))
+    if code != 0:
+        sys.exit(code)
+    sender.send(measure(run, data, work / run.folder))
+
+
+def _headline(run: Run, measured: Sequence[tuple[str, str, float]]) -> str:
+    values = [value for _, metric, value in measured if metric == run.data_set.metric]
+    return f"{run.data_set.metric} {values[-1]:.2f} %" if values else ""
+
+
+def _commit() -> str:
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return found.stdout.strip() or "unknown"
