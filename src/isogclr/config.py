@@ -10,8 +10,8 @@ from isogclr.errors import ConfigError
 from isogclr.schedules import Constant, CosineDecay, Schedule
 
 # Step of τ when none is given. 0.03 is the recipe of the authors' code. One Adam step is about η whatever G is,
-# so it needs a value small against τ itself.
-DEFAULT_TEMPERATURE_RATES = {"momentum": 0.03, "adam": 0.001}
+# so it needs a value small against τ itself. In log τ, 1 is a Newton step and 0.2 averages over some visits.
+DEFAULT_TEMPERATURE_RATES = {"momentum": 0.03, "adam": 0.001, "log": 0.2}
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -113,12 +113,14 @@ class ISogCLRConfig(MovingAverageConfig):
         temperature_init: τ of a sample that was never visited.
         temperature_min: lower bound τ_0, also the weight of the KL term in the primal problem.
         temperature_max: upper bound.
-        temperature_rate: step size η; None takes 0.03 with `momentum` and 0.001 with `adam`.
-        temperature_optimizer: `momentum` (the paper), or `adam` with bias correction by a sample's visits.
+        temperature_rate: step size η; None takes 0.03 with `momentum`, 0.001 with `adam`, 0.2 with `log`.
+        temperature_optimizer: `momentum` (the paper), `adam` with bias correction by a sample's visits, or `log`:
+            steps of log τ, whose size does not depend on the scale of τ.
         momentum_weight: weight β_1 of the new gradient in the momentum.
         second_moment_weight: weight β_2 of the new squared gradient (`adam` only).
         gradient_limit: bound of |G(τ)|.
         normalized_weights: weights in G(τ) that sum to 1, whatever the age of s.
+        carry_mean: change s with τ, so that it belongs to the new temperature.
         temperature_scope: `individual`, or `global`: one τ for all samples and both directions (RGCL-g).
     """
 
@@ -127,11 +129,12 @@ class ISogCLRConfig(MovingAverageConfig):
     temperature_min: float = 0.005
     temperature_max: float = 1.0
     temperature_rate: float | None = None
-    temperature_optimizer: Literal["momentum", "adam"] = "momentum"
+    temperature_optimizer: Literal["momentum", "adam", "log"] = "momentum"
     momentum_weight: float = 0.9
     second_moment_weight: float = 0.001
     gradient_limit: float = 5.0
     normalized_weights: bool = False
+    carry_mean: bool = False
     temperature_scope: Literal["individual", "global"] = "individual"
 
     def _check(self, problems: _Problems) -> None:

@@ -110,6 +110,27 @@ def projected_step(temperature: Tensor, direction: Tensor, rate: float, lower: f
     return (temperature - rate * direction).clamp(lower, upper)
 
 
+def relative_step(
+    temperature: Tensor, direction: Tensor, rate: float, rho: float, lower: float, upper: float
+) -> Tensor:
+    """τ ← clip(τ exp(−η u / 2ρ), τ_0, τ_max): step 9 in log τ, at most a factor e. Shapes: [A].
+
+    Not in the paper. Where hardness is normally distributed, KL(p*‖uniform) = σ²/2τ², the optimum is σ/√(2ρ), and G has
+    the slope 2ρ in log τ there: η = 1 is a Newton step, whatever the scale of τ.
+    """
+    exponent = (-rate / (2.0 * rho) * direction).clamp(-1.0, 1.0)
+    return (temperature * torch.exp(exponent)).clamp(lower, upper)
+
+
+def carried_over(log_mean: Tensor, mean_hardness: Tensor, temperature: Tensor, new_temperature: Tensor) -> Tensor:
+    """log s at a new temperature: log s + E_p[h] (1/τ' − 1/τ), the tangent of log g in 1/τ. Shapes: [A].
+
+    Not in the paper. s is a mean of exp(h/τ); when τ moves, an s that stays behind belongs to another temperature.
+    log g is convex in 1/τ, so the tangent never overestimates.
+    """
+    return log_mean + mean_hardness * (new_temperature.reciprocal() - temperature.reciprocal())
+
+
 def robust_objective(temperature: Tensor, log_mean: Tensor, rho: float) -> Tensor:
     """τ_i (log s_i + ρ): the sample's share of the robust global objective F_B, one direction. Shapes: [A]."""
     return temperature * (log_mean + rho)

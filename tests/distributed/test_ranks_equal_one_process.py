@@ -22,6 +22,7 @@ ISOGCLR_OPTIONS = {
     "cosine": {"gamma": 0.3, "gamma_schedule": "cosine", "gamma_decay_steps": 2},
     "adam": {"temperature_optimizer": "adam"},
     "normalized": {"normalized_weights": True},
+    "log": {"temperature_optimizer": "log", "normalized_weights": True, "carry_mean": True},
     "global": {"temperature_scope": "global"},
     "global_adam": {"temperature_scope": "global", "temperature_optimizer": "adam"},
 }

@@ -21,6 +21,7 @@ class Anchor:
     u: float = 0.0
     v: float = 0.0
     visits: int = 0
+    mean_h: float = 0.0  # under the weights of its last batch
 
 
 @dataclass
@@ -50,6 +51,8 @@ class Algorithm2:
     limit: float = 5.0
     learn_tau: bool = True
     adam: bool = False
+    log: bool = False
+    carry: bool = False
     normalized: bool = False
     one_tau: bool = False
     image: dict[int, Anchor] = field(default_factory=dict)
@@ -72,7 +75,7 @@ class Algorithm2:
             # Image anchor: h_{x_i}(t_j) = E_I(x_i)·E_T(t_j) − E_I(x_i)·E_T(t_i)
             h = [float(images[i] @ texts[j]) - positive for j in negatives]
             anchor = self._anchor(self.image, rows[i])
-            new, weights, gradient_of_tau = self._lines_5_to_9(anchor, h)
+            new, weights, gradient_of_tau, log_s = self._lines_5_to_9(anchor, h)
             updated_image.setdefault(rows[i], new)  # a row drawn twice: its first occurrence is stored
             gradients_of_tau.append(gradient_of_tau)
             for w, h_ij, j in zip(weights, h, negatives, strict=True):
@@ -81,12 +84,12 @@ class Algorithm2:
                 result.image_gradient[i] += w * (texts[j] - texts[i]) / batch
                 result.text_gradient[j] += w * images[i] / batch
                 result.text_gradient[i] -= w * images[i] / batch
-            result.objective += anchor.tau * (math.log(new.s) + self.rho) / batch
+            result.objective += anchor.tau * (log_s + self.rho) / batch
 
             # Text anchor: h_{t_i}(x_j) = E_I(x_j)·E_T(t_i) − E_I(x_i)·E_T(t_i)
             h = [float(images[j] @ texts[i]) - positive for j in negatives]
             anchor = self._anchor(self.text, rows[i])
-            new, weights, gradient_of_tau = self._lines_5_to_9(anchor, h)
+            new, weights, gradient_of_tau, log_s = self._lines_5_to_9(anchor, h)
             updated_text.setdefault(rows[i], new)
             gradients_of_tau.append(gradient_of_tau)
             for w, h_ij, j in zip(weights, h, negatives, strict=True):
@@ -95,11 +98,14 @@ class Algorithm2:
                 result.text_gradient[i] += w * (images[j] - images[i]) / batch
                 result.image_gradient[j] += w * texts[i] / batch
                 result.image_gradient[i] -= w * texts[i] / batch
-            result.objective += anchor.tau * (math.log(new.s) + self.rho) / batch
+            result.objective += anchor.tau * (log_s + self.rho) / batch
         self.image.update(updated_image)
         self.text.update(updated_text)
         if self.one_tau and gradients_of_tau:
+            old = self.shared.tau if self.shared is not None else self.tau_init
             self._update_shared(sum(gradients_of_tau) / len(gradients_of_tau))
+            for anchor in (*updated_image.values(), *updated_text.values()):
+                self._carry(anchor, old, self.shared.tau)
         return result
 
     def _anchor(self, table: dict[int, Anchor], row: int) -> Anchor:
@@ -108,7 +114,7 @@ class Algorithm2:
             return Anchor(self.shared.tau, known.s, visits=known.visits)
         return known
 
-    def _lines_5_to_9(self, anchor: Anchor, h: list[float]) -> tuple[Anchor, list[float], float]:
+    def _lines_5_to_9(self, anchor: Anchor, h: list[float]) -> tuple[Anchor, list[float], float, float]:
         tau, n = anchor.tau, len(h)
         # Line 5, eq. 11
         g = sum(math.exp(h_ij / tau) for h_ij in h) / n
@@ -123,7 +129,9 @@ class Algorithm2:
         new = Anchor(tau, s, anchor.u, anchor.v, anchor.visits + 1)
         if self.learn_tau and not self.one_tau:
             self._lines_8_and_9(new, gradient)
-        return new, weights, gradient
+        new.mean_h = sum(math.exp(h_ij / tau) * h_ij for h_ij in h) / (g * n)
+        self._carry(new, tau, new.tau)
+        return new, weights, gradient, math.log(s)
 
     def _lines_8_and_9(self, anchor: Anchor, gradient: float) -> None:
         anchor.u = (1 - self.beta_1) * anchor.u + self.beta_1 * gradient
@@ -133,7 +141,16 @@ class Algorithm2:
             u_hat = anchor.u / (1 - (1 - self.beta_1) ** anchor.visits)
             v_hat = anchor.v / (1 - (1 - self.beta_2) ** anchor.visits)
             direction = u_hat / (math.sqrt(v_hat) + 1e-8)
+        if self.log:
+            step = min(max(-self.eta * direction / (2 * self.rho), -1.0), 1.0)
+            anchor.tau = min(max(anchor.tau * math.exp(step), self.tau_0), self.tau_max)
+            return
         anchor.tau = min(max(anchor.tau - self.eta * direction, self.tau_0), self.tau_max)
+
+    def _carry(self, anchor: Anchor, old: float, new: float) -> None:
+        """d log g / d(1/τ) is the mean of h: s as it would be at the new temperature, to first order."""
+        if self.carry:
+            anchor.s *= math.exp(anchor.mean_h * (1 / new - 1 / old))
 
     def _update_shared(self, gradient: float) -> None:
         shared = self.shared or Anchor(self.tau_init)

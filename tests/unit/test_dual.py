@@ -41,6 +41,7 @@ STABLE = {
     "small_rate": {"gamma": 0.8, "temperature_rate": 3e-4},
     "normalized": {"gamma": 0.8, "temperature_rate": 1e-3, "normalized_weights": True},
     "adam": {"temperature_rate": 1e-4, "temperature_optimizer": "adam", "second_moment_weight": 0.02},
+    "log": {"gamma": 0.8, "temperature_optimizer": "log", "normalized_weights": True, "carry_mean": True},
 }
 
 

@@ -96,6 +96,26 @@ OPTIONS: dict[str, tuple[ISogCLRConfig, dict[str, object]]] = {
     ),
     "adam": (replace(PAPER, temperature_optimizer="adam"), {"adam": True, "eta": 0.001}),
     "normalized": (replace(PAPER, normalized_weights=True), {"normalized": True}),
+    "log": (replace(PAPER, temperature_optimizer="log"), {"log": True, "eta": 0.2}),
+    # With weights that are not normalised, G multiplies the rounding of log s, hundreds after a carry, by h/τ.
+    "carried_mean": (
+        replace(PAPER, carry_mean=True, normalized_weights=True, temperature_rate=1e-4),
+        {"carry": True, "normalized": True, "eta": 1e-4},
+    ),
+    "log_and_carried_mean": (
+        replace(PAPER, temperature_optimizer="log", carry_mean=True, normalized_weights=True),
+        {"log": True, "eta": 0.2, "carry": True, "normalized": True},
+    ),
+    "global_log_and_carried_mean": (
+        replace(
+            PAPER,
+            temperature_scope="global",
+            temperature_optimizer="log",
+            carry_mean=True,
+            normalized_weights=True,
+        ),
+        {"one_tau": True, "log": True, "eta": 0.2, "carry": True, "normalized": True},
+    ),
     "global": (replace(PAPER, temperature_scope="global"), {"one_tau": True}),
     "global_adam": (
         replace(PAPER, temperature_scope="global", temperature_optimizer="adam"),

@@ -81,7 +81,7 @@ class ISogCLRLoss(MovingAverageLoss):
 
     def _update(self, step: Step) -> LossOutput:
         gradient = Directions(self._gradient(step.image), self._gradient(step.text))
-        columns = {"image_log_mean": step.image.log_mean, "text_log_mean": step.text.log_mean}
+        columns: dict[str, Tensor] = {}
         details = {"image_gradient": gradient.image, "text_gradient": gradient.text}
         shared = None
         if step.shared is not None:
@@ -94,10 +94,19 @@ class ISogCLRLoss(MovingAverageLoss):
             temperatures = Directions(columns["image_temperature"], columns["text_temperature"])
         for direction, anchors, new in zip(DIRECTIONS, (step.image, step.text), temperatures, strict=True):
             details[f"{direction}_temperature"] = new
+            columns[f"{direction}_log_mean"] = self._stored_mean(anchors, new)
             details[f"{direction}_objective"] = objective.robust_objective(
                 anchors.temperature, anchors.log_mean, self.config.rho
             )
         return step.output(columns, shared, details)
+
+    def _stored_mean(self, anchors: Anchors, new_temperature: Tensor) -> Tensor:
+        """log s as the next visit finds it, [b]."""
+        if not self.config.carry_mean:
+            return anchors.log_mean
+        return objective.carried_over(
+            anchors.log_mean, anchors.mean_hardness, anchors.temperature, new_temperature
+        )
 
     def _gradient(self, anchors: Anchors) -> Tensor:
         """G(τ_i), [b]."""
@@ -120,9 +129,12 @@ class ISogCLRLoss(MovingAverageLoss):
             second = objective.momentum(state.columns[f"{prefix}second_moment"], gradient.square(), second_weight)
             heading = objective.adam_direction(first, second, state.visits + 1, weight, second_weight)
             columns[f"{prefix}second_moment"] = second
-        columns[f"{prefix}temperature"] = objective.projected_step(
-            temperature, heading, rate, config.temperature_min, config.temperature_max
-        )
+        bounds = (config.temperature_min, config.temperature_max)
+        if config.temperature_optimizer == "log":
+            new = objective.relative_step(temperature, heading, rate, config.rho, *bounds)
+        else:
+            new = objective.projected_step(temperature, heading, rate, *bounds)
+        columns[f"{prefix}temperature"] = new
         return columns
 
     def _shared_update(self, step: Step, gradient: Directions) -> SampleState:
