@@ -13,8 +13,8 @@ An epoch over pictures costs minutes, an epoch over features seconds. Nothing in
   open_clip puts its two-layer head on top.
 
 So with `--model local-dir:OUT/model --lock-text --image-mean 0.5 0.5 0.5 --image-std 0.125 0.125 0.125 --aug-cfg
-scale="(1,1)"` every loss trains heads on frozen encoders. A caption that was in no shard has no token: only captions
-of the shards can be encoded.
+scale="(1,1)"` every loss trains heads on frozen encoders. A caption that was in no shard has no token: only
+captions of the shards can be encoded.
 """
 
 from __future__ import annotations

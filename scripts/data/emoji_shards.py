@@ -37,7 +37,7 @@ class Sample:
 
 
 def encode(image: Image.Image, effort: int) -> bytes:
-    """Lossless WebP: the pixels of the drawing, in about half the bytes of PNG; `effort` from 0 (fast) to 6 (small)."""
+    """Lossless WebP: the pixels of the drawing, in about half the bytes of PNG; effort 0 is fast, 6 small."""
     buffer = io.BytesIO()
     image.save(buffer, format="WEBP", lossless=True, quality=100 if effort == 6 else 20, method=effort, exact=True)
     return buffer.getvalue()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 Flags = Mapping[str, Any]
@@ -19,6 +19,7 @@ class DataSet:
         task: `retrieval` (recall between pictures and captions), or `zero-shot` (needs `classes.json`).
         flags: of `training.main`; `{folder}` stands for the folder.
         seconds: of a run on one core, about; only for the estimate of the budget.
+        fixed_pictures: no augmentation, so that an example can be kept from epoch to epoch.
     """
 
     name: str
@@ -26,6 +27,7 @@ class DataSet:
     task: str
     flags: Flags
     seconds: int
+    fixed_pictures: bool = False
 
     @property
     def metric(self) -> str:
@@ -55,7 +57,6 @@ class Run:
     split: str
     curve: bool = False  # measure after some epochs too
     semantics: bool = False  # measure what the temperatures say about the data
-    labels: Flags = field(default_factory=dict)
 
     @property
     def setting_text(self) -> str:
@@ -78,10 +79,3 @@ def settings(**choices: tuple[Any, ...]) -> tuple[Flags, ...]:
     for name, values in choices.items():
         found = [{**one, name: value} for one in found for value in values]
     return tuple(found)
-
-
-def tuning(data_set: DataSet, methods: Mapping[str, Method], seed: int = 100) -> Iterator[Run]:
-    """Every trial of every method, once, on the validation part."""
-    for method in methods.values():
-        for setting in method.trials:
-            yield Run("tune", data_set, method.name, method.loss, setting, seed, "validation")

@@ -1,4 +1,4 @@
-"""What a finished run is worth: recall, zero-shot accuracy by class, and what its temperatures say about the data."""
+"""What a finished run is worth: recall, zero-shot accuracy by class, what its temperatures say about the data."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import math
 import multiprocessing
 import os
 import shutil
@@ -107,12 +109,32 @@ def command_line(run: Run, data: Path, work: Path) -> list[str]:
     }
     if run.data_set.task == "retrieval":
         flags["val_data"] = _pattern(data, run.split)
-        flags["val_frequency"] = max(1, flags["epochs"] // 10) if run.curve else flags["epochs"]
+        flags["val_frequency"] = max(1, flags["epochs"] // 5) if run.curve else flags["epochs"]
+    if "init_temperature" in flags:
+        flags["model"] = _with_start(
+            flags["model"].replace("{folder}", str(data)), flags.pop("init_temperature"), work
+        )
     line = []
     for name, value in flags.items():
+        if value is False:
+            continue
         values = value if isinstance(value, tuple) else () if value is True else (value,)
-        line += [f"--{name.replace('_', '-')}", *(str(one).format(folder=data) for one in values)]
+        line += [f"--{name.replace('_', '-')}", *(str(one).replace("{folder}", str(data)) for one in values)]
     return line
+
+
+def _with_start(model: str, temperature: float, work: Path) -> str:
+    """open_clip has no flag for where CLIP's own temperature starts; its model configuration has."""
+    source = Path(model.removeprefix("local-dir:"))
+    target = work / f"model-from-{temperature:g}"
+    target.mkdir(parents=True, exist_ok=True)
+    for file in source.iterdir():
+        if file.is_file():
+            shutil.copy(file, target)
+    config = json.loads((source / "open_clip_config.json").read_text(encoding="utf-8"))
+    config["model_cfg"]["init_logit_scale"] = math.log(1 / temperature)
+    (target / "open_clip_config.json").write_text(json.dumps(config), encoding="utf-8")
+    return f"local-dir:{target}"
 
 
 def _pattern(data: Path, split: str) -> str:
@@ -149,13 +171,34 @@ def _train_and_measure(run: Run, data: Path, work: Path, log: str, sender: Any) 
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     from measure import measure  # noqa: PLC0415
-
     from training.main import main  # noqa: PLC0415
 
+    if run.data_set.fixed_pictures:
+        _remember_examples()
     code = main(command_line(run, data, work))
     if code != 0:
         sys.exit(code)
     sender.send(measure(run, data, work / run.folder))
+
+
+def _remember_examples() -> None:
+    """Keep what was decoded: the trainer works sample by sample, which costs more than these networks do.
+
+    Only for pictures that no augmentation changes: then an example is the same at every visit.
+    """
+    from training.stream import Preparation  # noqa: PLC0415
+
+    decode, known = Preparation.example, {}
+
+    def example(self: Any, sample: Any, which: Any, drawn: int, tally: Any) -> Any:
+        found = known.get(sample.row)
+        if found is None:
+            found = known[sample.row] = decode(self, sample, which, drawn, tally)
+        else:
+            tally.usable += 1
+        return found
+
+    Preparation.example = example  # type: ignore[method-assign]
 
 
 def _headline(run: Run, measured: Sequence[tuple[str, str, float]]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeGuard
+from typing import Any, Literal, TypeGuard
 
 from isogclr.errors import ConfigError
 from isogclr.schedules import Constant, CosineDecay, Schedule
@@ -153,11 +154,32 @@ class ISogCLRConfig(MovingAverageConfig):
         problems.one_of("temperature_optimizer", self.temperature_optimizer, tuple(DEFAULT_TEMPERATURE_RATES))
         problems.one_of("temperature_scope", self.temperature_scope, ("individual", "global"))
 
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> ISogCLRConfig:
+        """The configuration of a name in `PRESETS`, with changes of one's own."""
+        if name not in PRESETS:
+            raise ConfigError([f"preset is {name!r}, but must be one of {tuple(PRESETS)}"])
+        return cls(**{**PRESETS[name], **changes})
+
     def temperature_rate_at(self) -> Schedule:
         """η as a function of the step."""
         if self.temperature_rate is None:
             return Constant(DEFAULT_TEMPERATURE_RATES[self.temperature_optimizer])
         return Constant(self.temperature_rate)
+
+
+# `paper` is the recipe of the authors' code; `recommended` what docs/study.md found to work without tuning.
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "paper": {},
+    "recommended": {
+        "gamma": 0.9,
+        "rho": 2.0,
+        "temperature_init": 0.05,
+        "temperature_optimizer": "log",
+        "normalized_weights": True,
+        "carry_mean": True,
+    },
+}
 
 
 @dataclass(frozen=True)

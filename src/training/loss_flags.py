@@ -9,11 +9,12 @@ import typing
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, fields
 
-from isogclr.config import CyCLIPConfig, ISogCLRConfig, MovingAverageConfig, SogCLRConfig
+from isogclr.config import PRESETS, CyCLIPConfig, ISogCLRConfig, MovingAverageConfig, SogCLRConfig
 
 LOSS_CONFIGS: dict[str, type] = {"isogclr": ISogCLRConfig, "sogclr": SogCLRConfig, "cyclip": CyCLIPConfig}
 # The schedule of γ counts steps, which nobody knows before the data is open: its flag counts epochs.
 GAMMA_DECAY = "gamma_decay_epochs"
+PRESET = "preset"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,11 @@ class LossFlag:
 def loss_flags() -> Iterator[LossFlag]:
     """All of them, by loss, in the order of the fields."""
     for loss, config in LOSS_CONFIGS.items():
+        if loss == "isogclr":
+            meaning = (
+                "values of the flags below that are not given; docs/study.md has the evidence (default: paper)"
+            )
+            yield LossFlag(loss, PRESET, str, tuple(PRESETS), meaning)
         hints, meanings = typing.get_type_hints(config), _meanings(config)
         for field in fields(config):
             if field.name == "gamma_decay_steps":

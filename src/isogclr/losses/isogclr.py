@@ -104,9 +104,7 @@ class ISogCLRLoss(MovingAverageLoss):
         """log s as the next visit finds it, [b]."""
         if not self.config.carry_mean:
             return anchors.log_mean
-        return objective.carried_over(
-            anchors.log_mean, anchors.mean_hardness, anchors.temperature, new_temperature
-        )
+        return objective.carried_over(anchors.log_mean, anchors.mean_hardness, anchors.temperature, new_temperature)
 
     def _gradient(self, anchors: Anchors) -> Tensor:
         """G(τ_i), [b]."""

@@ -7,9 +7,10 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
+from isogclr.config import PRESETS
 from training import open_clip_bridge as bridge
 from training.data_config import DataConfig
-from training.loss_flags import GAMMA_DECAY, loss_flags
+from training.loss_flags import GAMMA_DECAY, PRESET, loss_flags
 from training.settings import (
     EvaluationSettings,
     LossSettings,
@@ -166,5 +167,5 @@ def loss_settings(ours: Namespace, theirs: Namespace) -> LossSettings:
         for one in loss_flags()
         if one.loss == ours.loss and getattr(ours, one.destination) is not None
     }
-    decay = given.pop(GAMMA_DECAY, None)
-    return LossSettings(ours.loss, given, decay)
+    decay, preset = given.pop(GAMMA_DECAY, None), given.pop(PRESET, None)
+    return LossSettings(ours.loss, {**PRESETS.get(preset, {}), **given}, decay)

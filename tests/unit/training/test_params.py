@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from isogclr.config import PRESETS, ISogCLRConfig
 from isogclr.errors import ConfigError
 from isogclr.losses import LOSSES
 from training import open_clip_bridge, params
@@ -83,6 +84,14 @@ class TestLossFlag:
             *("--loss", "sogclr", "--sogclr-gamma-schedule", "cosine", "--sogclr-gamma-decay-epochs", "3")
         ).loss
         assert (decaying.options, decaying.gamma_decay_epochs) == ({"gamma_schedule": "cosine"}, 3.0)
+
+    def test_a_preset_fills_in_what_is_not_given(self) -> None:
+        found = settings("--loss", "isogclr", "--isogclr-preset", "recommended", "--isogclr-rho", "1.5").loss
+        assert found.options == {**PRESETS["recommended"], "rho": 1.5}
+        assert settings("--loss", "isogclr", "--isogclr-preset", "paper").loss.options == {}
+        assert ISogCLRConfig.preset("recommended", rho=1.5) == ISogCLRConfig(**found.options)
+        with pytest.raises(ConfigError, match="one of"):
+            ISogCLRConfig.preset("best")
 
     def test_open_clips_options_arrive_at_its_loss(self) -> None:
         found = settings("--local-loss", "--gather-with-grad").loss

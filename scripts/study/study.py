@@ -1,0 +1,78 @@
+"""The study of docs/study.md, in one command. It fetches nothing: docs/study.md says how the shards are made.
+
+    python scripts/study/study.py run --data /data --results docs/study/results.csv
+    python scripts/study/study.py tables --results docs/study/results.csv --figures docs/study
+
+Runs that the table of results has are not run again, and a run that was cut off goes on where it was: stop it whenever
+you like. `--reduced` is a small version, about a quarter of an hour on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import plan
+from analysis import best_settings
+from grid import DataSet
+from training_runs import Results, execute
+
+REDUCED_SEEDS = (0, 1, 2)
+
+
+def main() -> None:
+    options = _options()
+    results = Results(options.results)
+    if options.command == "tables":
+        from tables import write_all  # noqa: PLC0415 (matplotlib)
+
+        write_all(results.rows, options.figures)
+        return
+    names = list(plan.DATA_SETS) if options.part == ["all"] else options.part
+    unknown = [name for name in names if name not in plan.DATA_SETS]
+    if unknown:
+        raise SystemExit(f"unknown data sets {', '.join(unknown)}; there are {', '.join(plan.DATA_SETS)}")
+    missing = [name for name in names if not (options.data / plan.DATA_SETS[name].folder).is_dir()]
+    if missing:
+        raise SystemExit(
+            f"{options.data} has no shards for {', '.join(missing)}: docs/study.md says how to make them"
+        )
+    for name in names:
+        _study(plan.DATA_SETS[name], results, options)
+
+
+def _study(data_set: DataSet, results: Results, options: argparse.Namespace) -> None:
+    def run(runs: object, keep: bool = False) -> None:
+        execute(list(runs), results, options.data, options.work, options.jobs, keep)  # type: ignore[call-overload]
+
+    if options.reduced:
+        chosen = plan.reduced_settings(data_set)
+        run(plan.comparison(data_set, chosen, REDUCED_SEEDS))
+        return
+    run(plan.tuning(data_set))
+    chosen = best_settings(results.rows, data_set, plan.methods(data_set))
+    run(plan.comparison(data_set, chosen))
+    if data_set.name == "emoji-frozen":
+        run(plan.ablations(data_set, chosen))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="train and measure what is missing")
+    tables = commands.add_parser("tables", help="tables and figures of what there is")
+    for command in (run, tables):
+        command.add_argument("--results", type=Path, required=True, help="one CSV for everything")
+    run.add_argument("--data", type=Path, required=True, help="folder with a folder of shards for each data set")
+    run.add_argument(
+        "--work", type=Path, default=Path("study-runs"), help="for runs in progress (default: study-runs)"
+    )
+    run.add_argument("--part", nargs="+", default=["all"], metavar="DATA_SET", help="default: all")
+    run.add_argument("--jobs", type=int, default=1, help="runs at a time, a thread each (default: 1)")
+    run.add_argument("--reduced", action="store_true", help="settings as chosen in the whole study, three seeds")
+    tables.add_argument("--figures", type=Path, required=True, help="folder to write tables and figures to")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
