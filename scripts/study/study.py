@@ -3,8 +3,8 @@
     python scripts/study/study.py run --data /data --results docs/study/results.csv
     python scripts/study/study.py tables --results docs/study/results.csv --figures docs/study
 
-Runs that the table of results has are not run again, and a run that was cut off goes on where it was: stop it whenever
-you like. `--reduced` is a small version, about a quarter of an hour on two cores.
+Runs that the table of results has are not run again, and a run that was cut off goes on where it was: stop it
+whenever you like. `--reduced` is a small version, about a quarter of an hour on two cores.
 """
 
 from __future__ import annotations

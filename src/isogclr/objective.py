@@ -115,8 +115,8 @@ def relative_step(
 ) -> Tensor:
     """τ ← clip(τ exp(−η u / 2ρ), τ_0, τ_max): step 9 in log τ, at most a factor e. Shapes: [A].
 
-    Not in the paper. Where hardness is normally distributed, KL(p*‖uniform) = σ²/2τ², the optimum is σ/√(2ρ), and G has
-    the slope 2ρ in log τ there: η = 1 is a Newton step, whatever the scale of τ.
+    Not in the paper. Where hardness is normally distributed, KL(p*‖uniform) = σ²/2τ², the optimum is σ/√(2ρ), and
+    G has the slope 2ρ in log τ there: η = 1 is a Newton step, whatever the scale of τ.
     """
     exponent = (-rate / (2.0 * rho) * direction).clamp(-1.0, 1.0)
     return (temperature * torch.exp(exponent)).clamp(lower, upper)

@@ -1,0 +1,307 @@
+"""Tables as Markdown and figures as PNG, from the table of results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import plan
+from analysis import Rows, best_settings, by_seed, estimate, last_value, paired_difference, select
+
+from isogclr.report.canvas import Frame, Paint, Table, Theme, draw
+
+METHODS = {
+    "clip": "CLIP",
+    "cyclip": "CyCLIP",
+    "sogclr": "SogCLR",
+    "isogclr": "iSogCLR",
+    "isogclr-log": "iSogCLR, log τ",
+}
+COLUMNS = {
+    "retrieval": {
+        "mean_recall": "mean of all six",
+        **{f"image_to_text_R@{rank}": f"image → text R@{rank}" for rank in (1, 5, 10)},
+        **{f"text_to_image_R@{rank}": f"text → image R@{rank}" for rank in (1, 5, 10)},
+    },
+    "zero-shot": {
+        "mean_per_class": "mean over classes",
+        "head": "head third",
+        "middle": "middle",
+        "tail": "tail third",
+        "accuracy": "all pictures",
+    },
+}
+COMMONNESS = {
+    "near_neighbours": "near neighbours in the embedding",
+    "neighbour_similarity": "similarity of the 10 nearest",
+    "caption_words": "frequency of the caption's words",
+    "class_size": "size of the class",
+}
+
+
+def write_all(rows: Rows, folder: Path) -> None:
+    """`tables.md` and `figures/*.png` with the numbers of each figure in `data/*.csv`."""
+    parts = [_summary(rows)]
+    for data_set in plan.DATA_SETS.values():
+        found = select(rows, part="compare", data_set=data_set.name)
+        if found:
+            parts += [f"### {data_set.name}", _comparison(found, data_set.task), _chosen(rows, data_set)]
+    parts.append(_semantics(rows))
+    for name, title in (("batch", "Batch size"), ("gamma", "γ"), ("memory", "Epochs and γ"), ("rule", "Rules")):
+        found = select(rows, part=name)
+        if found:
+            parts += [f"### {title}", _settings_table(found)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "tables.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    for figure in (
+        _start_figure,
+        _rho_figure,
+        _batch_figure,
+        _curve_figure,
+        _start_distribution,
+        _semantics_figure,
+    ):
+        figure(rows, folder)
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
+
+
+def _summary(rows: Rows) -> str:
+    """Rows methods, columns data sets, the number that settings were chosen by."""
+    data_sets = [one for one in plan.DATA_SETS.values() if select(rows, part="compare", data_set=one.name)]
+    lines = []
+    for method, title in METHODS.items():
+        cells = [title]
+        for data_set in data_sets:
+            found = select(rows, part="compare", data_set=data_set.name)
+            ours, baseline = select(found, method=method), select(found, method="clip")
+            cell = str(estimate(ours, data_set.metric))
+            if method != "clip":
+                difference, half = paired_difference(ours, baseline, data_set.metric)
+                cell += f" ({difference:+.2f} ± {half:.2f})"
+            cells.append(cell)
+        lines.append(cells)
+    return _table(["", *(f"{one.name}: {one.metric.replace('_', ' ')}" for one in data_sets)], lines)
+
+
+def _comparison(rows: Rows, task: str) -> str:
+    columns = COLUMNS[task]
+    lines = [
+        [title, *(str(estimate(select(rows, method=method), metric)) for metric in columns)]
+        for method, title in METHODS.items()
+    ]
+    return _table(["", *columns.values()], lines)
+
+
+def _chosen(rows: Rows, data_set: Any) -> str:
+    chosen = best_settings(rows, data_set, plan.methods(data_set))
+    tuned = select(rows, part="tune", data_set=data_set.name)
+    lines = []
+    for method, setting in chosen.items():
+        text = " ".join(f"{name}={value}" for name, value in sorted(setting.items()))
+        score = last_value(select(tuned, method=method, setting=text), data_set.metric)
+        lines.append([METHODS[method], f"`{text}`", f"{score:.2f}"])
+    return _table(["", "chosen setting", "on the validation part"], lines)
+
+
+def _semantics(rows: Rows) -> str:
+    lines = []
+    for data_set in plan.DATA_SETS:
+        for method in ("isogclr", "isogclr-log"):
+            found = select(rows, part="compare", data_set=data_set, method=method)
+            for name, title in COMMONNESS.items():
+                metrics = [f"{side}_temperature_against_{name}" for side in ("image", "text")]
+                if any(row["metric"] == metrics[0] for row in found):
+                    cells = [str(estimate(found, metric)) for metric in metrics]
+                    lines.append([data_set, METHODS[method], title, *cells])
+    head = ["data set", "method", "rank correlation of τ with", "image τ", "text τ"]
+    return "### Temperatures and semantics\n\n" + _table(head, lines)
+
+
+def _settings_table(rows: Rows) -> str:
+    """Every run of an ablation with what it was worth."""
+    lines = []
+    for method, title in METHODS.items():
+        for setting in dict.fromkeys(row["setting"] for row in select(rows, method=method)):
+            found = select(rows, method=method, setting=setting)
+            metric = "mean_recall"
+            lines.append([title, f"`{setting}`", f"{last_value(found, metric):.2f}"])
+    return _table(["", "setting", "mean recall, validation"], lines)
+
+
+def _value(setting: str, name: str) -> float:
+    values = dict(part.split("=", 1) for part in setting.split(" "))
+    return float(values[name]) if name in values else float("nan")
+
+
+def _lines(
+    rows: Rows, part: str, knobs: dict[str, str], metric: str = "mean_recall"
+) -> dict[str, list[tuple[float, float]]]:
+    """By method: value of its knob and what came out."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for method, knob in knobs.items():
+        chosen = select(rows, part=part, data_set="emoji-frozen", method=method)
+        points = {
+            _value(setting, knob): last_value(select(chosen, setting=setting), metric)
+            for setting in {row["setting"] for row in chosen}
+        }
+        found[method] = sorted(points.items())
+    return {method: points for method, points in found.items() if points}
+
+
+def _draw_lines(
+    folder: Path, name: str, title: str, lines: dict[str, list[tuple[float, float]]], axis: str, logarithmic: bool
+) -> None:
+    if not lines:
+        return
+
+    def paint(panels: Sequence[Any], theme: Theme) -> None:
+        for number, (method, points) in enumerate(lines.items()):
+            xs, ys = zip(*points, strict=True)
+            panels[0].plot(xs, ys, marker="o", label=METHODS.get(method, method), **theme.line(number))
+        if logarithmic:
+            panels[0].set_xscale("log")
+        panels[0].set_xlabel(axis)
+        panels[0].set_ylabel("mean recall, validation (%)")
+        panels[0].legend()
+
+    table = {
+        "method": [method for method, points in lines.items() for _ in points],
+        axis: [x for points in lines.values() for x, _ in points],
+        "mean_recall": [y for points in lines.values() for _, y in points],
+    }
+    _save(folder, name, title, paint, table)
+
+
+def _save(
+    folder: Path,
+    name: str,
+    title: str,
+    paint: Callable[[Sequence[Any], Theme], None],
+    table: Table,
+    panels: int = 1,
+) -> None:
+    frame = Frame(name, title, "", title, panels=panels, height=3.4, width=5.2, on_page=False)
+    draw(folder, frame, paint, table)
+
+
+def _start_figure(rows: Rows, folder: Path) -> None:
+    knobs = {
+        "clip": "init_temperature",
+        "sogclr": "sogclr_temperature",
+        "isogclr": "isogclr_temperature_init",
+        "isogclr-log": "isogclr_temperature_init",
+    }
+    lines = _lines(rows, "start", knobs)
+    if "sogclr" in lines:
+        lines["fixed τ, no memory"] = lines.pop("sogclr")
+    _draw_lines(folder, "start", "Where temperatures start", lines, "temperature at the start", True)
+
+
+def _rho_figure(rows: Rows, folder: Path) -> None:
+    knobs = {"isogclr": "isogclr_rho", "isogclr-log": "isogclr_rho"}
+    _draw_lines(folder, "rho", "The radius ρ", _lines(rows, "rho", knobs), "ρ", False)
+
+
+def _batch_figure(rows: Rows, folder: Path) -> None:
+    knobs = dict.fromkeys(("clip", "sogclr", "isogclr", "isogclr-log"), "batch_size")
+    _draw_lines(folder, "batch", "Batch size", _lines(rows, "batch", knobs), "pairs in a batch", True)
+
+
+def _curve_figure(rows: Rows, folder: Path) -> None:
+    """Mean over seeds of the recall after some epochs."""
+    found = select(rows, part="compare", data_set="emoji-frozen", metric="mean_recall")
+    lines = {}
+    for method in METHODS:
+        epochs = sorted({float(row["epoch"]) for row in select(found, method=method)})
+        lines[method] = [
+            (
+                epoch,
+                sum(values) / len(values),
+            )
+            for epoch in epochs
+            if (values := [float(r["value"]) for r in select(found, method=method) if float(r["epoch"]) == epoch])
+        ]
+    _draw_lines(folder, "epochs", "Convergence", {m: p for m, p in lines.items() if p}, "epochs", False)
+
+
+def _start_distribution(rows: Rows, folder: Path) -> None:
+    """Quartiles of the final image temperatures against where they started."""
+    lines: dict[str, list[tuple[float, float, float, float]]] = {}
+    for method in ("isogclr", "isogclr-log"):
+        chosen = select(rows, part="start", method=method)
+        ends = [f"image_temperature_q{share}" for share in ("05", "50", "95")]
+        lines[method] = sorted(
+            (
+                _value(setting, "isogclr_temperature_init"),
+                *(
+                    last_value(select(chosen, setting=setting), f"image_temperature_q{q}")
+                    for q in ("05", "50", "95")
+                ),
+            )
+            for setting in {row["setting"] for row in chosen}
+        )
+    lines = {method: points for method, points in lines.items() if points}
+    if not lines:
+        return
+
+    def paint(panels: Sequence[Any], theme: Theme) -> None:
+        for number, (panel, (method, points)) in enumerate(zip(panels, lines.items(), strict=True)):
+            starts, low, middle, high = zip(*points, strict=True)
+            panel.fill_between(starts, low, high, color=theme.colour(number), alpha=0.25, label="5 % to 95 %")
+            panel.plot(starts, middle, marker="o", label="median", color=theme.colour(number))
+            panel.plot(starts, starts, color=theme.faint, label="where they started")
+            panel.set_xscale("log")
+            panel.set_yscale("log")
+            panel.set_title(METHODS[method])
+            panel.set_xlabel("temperature at the start")
+            panel.set_ylabel("image temperatures at the end")
+            panel.legend()
+
+    table = {
+        "method": [method for method, points in lines.items() for _ in points],
+        **{
+            name: [point[place] for points in lines.values() for point in points]
+            for place, name in enumerate(("start", "q05", "q50", "q95"))
+        },
+    }
+    _save(folder, "start_distribution", "Where temperatures end", paint, table, panels=len(lines))
+
+
+def _semantics_figure(rows: Rows, folder: Path) -> None:
+    """Rank correlations of all seeds."""
+    points = []
+    for data_set in plan.DATA_SETS:
+        for method in ("isogclr", "isogclr-log"):
+            found = select(rows, part="compare", data_set=data_set, method=method)
+            for name in COMMONNESS:
+                for side in ("image", "text"):
+                    metric = f"{side}_temperature_against_{name}"
+                    if any(row["metric"] == metric for row in found):
+                        label = f"{data_set}, {METHODS[method]}: {name.replace('_', ' ')}"
+                        points += [(label, side, value) for value in by_seed(found, metric).values()]
+    if not points:
+        return
+    labels = list(dict.fromkeys(label for label, _, _ in points))
+
+    def paint(panels: Sequence[Any], theme: Theme) -> None:
+        panel = panels[0]
+        for number, side in enumerate(("image", "text")):
+            chosen = [(value, labels.index(label) + 0.2 * number) for label, one, value in points if one == side]
+            xs, ys = zip(*chosen, strict=True)
+            panel.scatter(xs, ys, color=theme.colour(number), s=14, label=f"{side} τ")
+        panel.axvline(0, color=theme.faint)
+        panel.set_yticks(range(len(labels)), labels, fontsize=7)
+        panel.invert_yaxis()
+        panel.set_xlabel("rank correlation of τ with how common a sample is")
+        panel.legend()
+
+    table = {
+        name: [point[place] for point in points] for place, name in enumerate(("measure", "side", "correlation"))
+    }
+    height = 1.5 + 0.28 * len(labels)
+    frame = Frame("semantics", "Semantics", "", "Semantics", height=height, width=8.0, on_page=False)
+    draw(folder, frame, paint, table)
