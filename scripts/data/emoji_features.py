@@ -39,7 +39,7 @@ SIDE = 21  # 21 · 21 · 3 = 1323 bytes hold 1280 numbers
 LIMIT = 4.0  # standard deviations
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 BATCH = 64
-EMBED_DIM, WIDTH, HEADS = 128, 256, 4
+EMBED_DIM, WIDTH, HEADS = 128, 128, 4
 
 Features = npt.NDArray[np.float32]
 

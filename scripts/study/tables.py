@@ -180,7 +180,7 @@ def _save(
     folder: Path,
     name: str,
     title: str,
-    paint: Callable[[Sequence[Any], Theme], None],
+    paint: Paint,
     table: Table,
     panels: int = 1,
 ) -> None:
@@ -237,10 +237,7 @@ def _start_distribution(rows: Rows, folder: Path) -> None:
         lines[method] = sorted(
             (
                 _value(setting, "isogclr_temperature_init"),
-                *(
-                    last_value(select(chosen, setting=setting), f"image_temperature_q{q}")
-                    for q in ("05", "50", "95")
-                ),
+                *(last_value(select(chosen, setting=setting), end) for end in ends),
             )
             for setting in {row["setting"] for row in chosen}
         )

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -182,23 +182,32 @@ def _train_and_measure(run: Run, data: Path, work: Path, log: str, sender: Any) 
 
 
 def _remember_examples() -> None:
-    """Keep what was decoded: the trainer works sample by sample, which costs more than these networks do.
+    """Keep what was read and decoded: the trainer works sample by sample, which costs more than these networks do.
 
-    Only for pictures that no augmentation changes: then an example is the same at every visit.
+    Only for pictures that no augmentation changes: then an example is the same at every visit, and the run is the
+    same, bit for bit.
     """
+    from training.shard_source import ShardSource  # noqa: PLC0415
     from training.stream import Preparation  # noqa: PLC0415
 
-    decode, known = Preparation.example, {}
+    decode, read = Preparation.example, ShardSource.read_shard
+    examples: dict[int, Any] = {}
+    shards: dict[str, list[Any]] = {}
 
     def example(self: Any, sample: Any, which: Any, drawn: int, tally: Any) -> Any:
-        found = known.get(sample.row)
-        if found is None:
-            found = known[sample.row] = decode(self, sample, which, drawn, tally)
+        if sample.row not in examples:
+            examples[sample.row] = decode(self, sample, which, drawn, tally)
         else:
             tally.usable += 1
-        return found
+        return examples[sample.row]
+
+    def read_shard(self: Any, url: str, tally: Any) -> Iterator[Any]:
+        if url not in shards:
+            shards[url] = list(read(self, url, tally))
+        yield from shards[url]
 
     Preparation.example = example  # type: ignore[method-assign]
+    ShardSource.read_shard = read_shard  # type: ignore[method-assign]
 
 
 def _headline(run: Run, measured: Sequence[tuple[str, str, float]]) -> str:
