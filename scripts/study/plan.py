@@ -55,9 +55,9 @@ DATA_SETS = {
             fixed_pictures=True,
         )
         for name, folder, task, epochs, seconds in (
-            ("emoji-scratch", "emoji-32", "retrieval", 20, 100),
-            ("cifar10-lt", "cifar10-lt", "zero-shot", 10, 100),
-            ("quickdraw-lt", "quickdraw-lt", "zero-shot", 12, 100),
+            ("emoji-scratch", "emoji-32", "retrieval", 8, 65),
+            ("cifar10-lt", "cifar10-lt", "zero-shot", 5, 75),
+            ("quickdraw-lt", "quickdraw-lt", "zero-shot", 8, 75),
         )
     },
 }
