@@ -1,4 +1,4 @@
-"""Modules of scripts/data, which are programs and no package."""
+"""Modules of scripts/data and scripts/study, which are programs and no packages."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-SCRIPTS = Path(__file__).resolve().parents[1] / "scripts" / "data"
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
 
 
-def script(name: str) -> ModuleType:
+def script(name: str, folder: str = "data") -> ModuleType:
     """The module, with its neighbours found as when it runs as a program; the path is left as it was."""
-    sys.path.insert(0, str(SCRIPTS))
+    place = str(SCRIPTS / folder)
+    sys.path.insert(0, place)
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(str(SCRIPTS))
+        sys.path.remove(place)

@@ -42,7 +42,7 @@ COMMONNESS = {
 
 def write_all(rows: Rows, folder: Path) -> None:
     """`tables.md` and `figures/*.png` with the numbers of each figure in `data/*.csv`."""
-    parts = [_summary(rows)]
+    parts = [summary(rows)]
     for data_set in plan.DATA_SETS.values():
         found = select(rows, part="compare", data_set=data_set.name)
         if found:
@@ -69,7 +69,7 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
 
 
-def _summary(rows: Rows) -> str:
+def summary(rows: Rows) -> str:
     """Rows methods, columns data sets, the number that settings were chosen by."""
     data_sets = [one for one in plan.DATA_SETS.values() if select(rows, part="compare", data_set=one.name)]
     lines = []
