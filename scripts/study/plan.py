@@ -30,7 +30,7 @@ DATA_SETS = {
             "aug_cfg": ("scale=(1,1)",),
             "batch_size": 128,
             "epochs": 12,
-            "lr": 1e-3,
+            "lr": 2e-3,
             "wd": 0.1,
             "warmup": 50,
         },
@@ -80,10 +80,10 @@ def methods(data_set: DataSet) -> dict[str, Method]:
     if many:
         trials = {
             "clip": settings(lr=(lr / 2, lr, 2 * lr), wd=(0.1, 1.0)),
-            "cyclip": settings(lr=(lr, 2 * lr), cyclip_weight=(0.05, 0.25, 1.0)),
-            "sogclr": settings(sogclr_temperature=(0.03, 0.05, 0.1), sogclr_gamma=(0.8, 0.95)),
-            "isogclr": settings(isogclr_rho=(1.0, 2.0, 3.0), rule=((0.03, 0.01), (0.001, 0.05))),
-            "isogclr-log": settings(isogclr_rho=(1.0, 2.0, 3.0), isogclr_gamma=(0.8, 0.95)),
+            "cyclip": settings(lr=(lr, 2 * lr), cyclip_weight=(0.01, 0.05, 0.25)),
+            "sogclr": settings(lr=(lr, 2 * lr), sogclr_temperature=(0.03, 0.05, 0.1), sogclr_gamma=(0.9,)),
+            "isogclr": settings(lr=(lr, 2 * lr), isogclr_rho=(1.0, 2.0, 3.0), rule=((0.001, 0.05),)),
+            "isogclr-log": settings(lr=(lr, 2 * lr), isogclr_rho=(1.0, 2.0, 3.0), isogclr_gamma=(0.9,)),
         }
     else:
         trials = {
@@ -151,6 +151,7 @@ def ablations(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
     for epochs in (4, 24):
         for gamma in (0.5, 0.8, 1.0):
             yield one("memory", "sogclr", sogclr_gamma=gamma, epochs=epochs)
+    yield one("rule", "isogclr", isogclr_temperature_rate=0.03, isogclr_temperature_init=0.01)  # the recipe
     yield one("rule", "isogclr", isogclr_normalized_weights=True)
     yield one("rule", "isogclr", isogclr_temperature_optimizer="adam", isogclr_temperature_rate=0.001)
     yield one("rule", "isogclr", isogclr_temperature_scope="global")
