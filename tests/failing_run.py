@@ -1,8 +1,9 @@
-"""`training.main` in which rank FAIL_RANK raises an error in step FAIL_AT."""
+"""`training.main` in which rank FAIL_RANK raises an error in step FAIL_AT; with HANGS it can not close its logger."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 
 from training.signals import StopRequest
@@ -23,6 +24,9 @@ class Saboteur(StopRequest):
 
 
 def main(argv: Sequence[str]) -> int:
+    from training.metrics import MetricLog  # noqa: PLC0415
     from training.run import run  # noqa: PLC0415 (as training.main does)
 
+    if os.environ["RANK"] == os.environ["FAIL_RANK"] and "HANGS" in os.environ:
+        MetricLog.close = lambda _: time.sleep(10_000)  # type: ignore[method-assign]
     return run(argv, Saboteur.install())

@@ -35,6 +35,7 @@ class FailureWatch:
         self._others = ranks.size - 1
         self._board = FailureBoard()
         self._grace_seconds = grace_seconds
+        self._has_failed = False
         self._ended = threading.Event()
         self._acknowledged = threading.Event()
         if self._others:
@@ -45,7 +46,10 @@ class FailureWatch:
         self._ended.set()
 
     def fail(self, error: BaseException) -> None:
-        """Report an error of this rank. Only the first failure of a run is printed with its cause."""
+        """Report an error of this rank, once. Only the first failure of a run is printed with its cause."""
+        if self._has_failed:
+            return
+        self._has_failed = True
         cause = f"rank {self._rank}: {describe(error)}"
         if self._is_first(cause):
             logging.error(cause)

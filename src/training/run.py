@@ -50,7 +50,7 @@ def run(argv: Sequence[str], stop: StopRequest) -> int:
     watch = FailureWatch(Ranks())
     try:
         ranks = Ranks()
-        code = _run(Context(settings, open_clip, place, ranks, Messages.of(ranks), stop))
+        code = _run(Context(settings, open_clip, place, ranks, Messages.of(ranks), stop, watch.fail))
         watch.close()
         end_group()
     except BaseException as error:

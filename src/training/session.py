@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,7 +38,10 @@ from training.step import Stepper
 
 @dataclass(frozen=True)
 class Context:
-    """What every part of a run needs to know about it."""
+    """What every part of a run needs to know about it.
+
+    `failed` tells the other ranks of an error before this one cleans up: closing a store or a logger may take long.
+    """
 
     settings: Settings
     open_clip: OpenClip
@@ -45,6 +49,7 @@ class Context:
     ranks: Ranks
     messages: Messages
     stop: StopRequest
+    failed: Callable[[BaseException], None]
 
 
 def train(
@@ -107,6 +112,9 @@ def train(
         checkpoints = Checkpoints(folder.checkpoints, settings.run, context.messages, node, run_facts, place.device)
     try:
         return Training(context, parts, progress, checkpoints, evaluation).run(resumed)
+    except BaseException as error:
+        context.failed(error)
+        raise
     finally:
         data.close()
         store.close()

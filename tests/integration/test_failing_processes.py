@@ -77,6 +77,15 @@ def test_rank_that_raises(ranks: int, victim: int, model: str, data: str, tmp_pa
     assert_resumable(line, tmp_path, ranks)
 
 
+@pytest.mark.parametrize("victim", [0, 1])
+def test_rank_that_raises_and_can_not_clean_up(victim: int, model: str, data: str, tmp_path: Path) -> None:
+    """Finishing a W&B run, for one, may wait for a network that is down: the others must not wait with it."""
+    line = command(model, data, tmp_path)
+    variables = {"FAIL_RANK": str(victim), "FAIL_AT": "9", "HANGS": "1"}
+    with ended(start(line, tmp_path, ranks=2, module="failing_run", environment=variables)) as job:
+        assert_ends_well(job, failing_run.MESSAGE)
+
+
 @pytest.mark.parametrize(("ranks", "victim"), [(1, 0), (2, 0), (2, 1)])
 def test_killed_data_worker(ranks: int, victim: int, model: str, data: str, tmp_path: Path) -> None:
     line = command(model, data, tmp_path, workers=2)
