@@ -1,4 +1,4 @@
-"""`training.main` in which rank FAIL_RANK raises an error in step FAIL_AT; with HANGS it can not close its logger."""
+"""`training.main` in which rank FAIL_RANK raises in step FAIL_AT; with HANGS it can not close its logger."""
 
 from __future__ import annotations
 
