@@ -91,7 +91,10 @@ def methods(data_set: DataSet) -> dict[str, Method]:
             "cyclip": settings(cyclip_weight=(0.05, 0.25, 1.0)),
             "sogclr": settings(sogclr_temperature=(0.05, 0.1, 0.2), sogclr_gamma=(0.8,)),
             "isogclr": settings(isogclr_rho=(0.5, 1.0, 2.0), rule=((0.001, 0.05),)),
-            "isogclr-log": settings(isogclr_rho=(0.5, 1.0, 2.0), isogclr_gamma=(0.9,)),
+            "isogclr-log": (
+                *settings(isogclr_rho=(1.0, 2.0), isogclr_gamma=(1.0,)),
+                *settings(isogclr_rho=(1.0,), isogclr_gamma=(0.9,)),
+            ),
         }
     fixed = {"isogclr": PAPER_RULE, "isogclr-log": NEW_RULE}
     return {
