@@ -195,8 +195,11 @@ def _remember_examples() -> None:
     shards: dict[str, list[Any]] = {}
 
     def example(self: Any, sample: Any, which: Any, drawn: int, tally: Any) -> Any:
-        if sample.row not in examples:
-            examples[sample.row] = decode(self, sample, which, drawn, tally)
+        if sample.content is None or sample.row not in examples:
+            found = decode(self, sample, which, drawn, tally)
+            if found is None:
+                return None
+            examples[sample.row] = found
         else:
             tally.usable += 1
         return examples[sample.row]
