@@ -160,6 +160,7 @@ def ablations(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
     yield one("rule", "isogclr", isogclr_temperature_scope="global")
     yield one("rule", "isogclr", isogclr_gamma=0.5, isogclr_gamma_schedule="cosine")
     yield one("rule", "isogclr", isogclr_gamma=1.0)
+    yield one("rule", "isogclr-log", isogclr_gamma_schedule="cosine")
     yield one("rule", "isogclr-log", isogclr_temperature_scope="global")
     for carry in (True, False):
         yield one("rule", "isogclr-log", isogclr_gamma=0.5, isogclr_carry_mean=carry)
