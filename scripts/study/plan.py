@@ -125,7 +125,9 @@ def comparison(data_set: DataSet, chosen: Mapping[str, Flags], seeds: tuple[int,
     for seed in seeds:
         for name, setting in chosen.items():
             loss = name.split("-")[0]
-            yield Run("compare", data_set, name, loss, setting, seed, "test", curve=True, semantics=True)
+            yield Run(
+                "compare", data_set, name, loss, setting, seed, "test", curve=seed == seeds[0], semantics=True
+            )
 
 
 def ablations(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
