@@ -124,10 +124,8 @@ def comparison(data_set: DataSet, chosen: Mapping[str, Flags], seeds: tuple[int,
     """The chosen setting of every method, on the test part."""
     for seed in seeds:
         for name, setting in chosen.items():
-            loss = name.split("-")[0]
-            yield Run(
-                "compare", data_set, name, loss, setting, seed, "test", curve=seed == seeds[0], semantics=True
-            )
+            loss, curve = name.split("-")[0], seed == seeds[0]
+            yield Run("compare", data_set, name, loss, setting, seed, "test", curve, semantics=True)
 
 
 def ablations(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
