@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -85,8 +85,12 @@ def execute(runs: Sequence[Run], results: Results, data: Path, work: Path, jobs:
             bar.set_postfix_str(f"{run.method} {run.setting_text}: {_headline(run, measured)}")
             bar.update()
 
-        for finished in [pool.submit(one, run) for run in unique]:
-            finished.result()
+        try:
+            for finished in as_completed([pool.submit(one, run) for run in unique]):
+                finished.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # what runs may end; nothing new begins
+            raise
 
 
 def command_line(run: Run, data: Path, work: Path) -> list[str]:
