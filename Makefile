@@ -21,7 +21,7 @@ demo: $(READY)  ## the shortest demonstration of what there is
 	$(BIN)/isogclr demo
 
 test: $(READY)  ## the whole test suite
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 lint: $(READY)  ## ruff: style and formatting
 	$(BIN)/ruff check .

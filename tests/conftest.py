@@ -1,0 +1,12 @@
+"""Tests run on two workers (pytest-xdist): a file stays on one, because its tests share runs that were made for it."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """All files of tests/slurm share one cluster, and so one worker."""
+    for item in items:
+        folder = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group("slurm" if folder == "slurm" else item.path.name))
