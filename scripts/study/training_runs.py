@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import ctypes
 import json
 import math
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +30,9 @@ KEY = ("part", "data_set", "method", "setting", "seed", "split")
 # Processes are forked with torch loaded: importing it takes longer than some of the runs.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch", "open_clip", "open_clip_train.main", "transformers", "training.run"])
+
+
+PR_SET_PDEATHSIG = 1  # of Linux
 
 
 class Results:
@@ -168,6 +173,7 @@ def _in_process(run: Run, data: Path, work: Path) -> list[tuple[str, str, float]
 
 def _train_and_measure(run: Run, data: Path, work: Path, log: str, sender: Any) -> None:
     """In a process of its own, all its words in a file."""
+    _end_with_the_study()
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -183,6 +189,11 @@ def _train_and_measure(run: Run, data: Path, work: Path, log: str, sender: Any) 
     if code != 0:
         sys.exit(code)
     sender.send(measure(run, data, work / run.folder))
+
+
+def _end_with_the_study() -> None:
+    """If the study is killed, its server of processes ends, and so does this one: by SIGTERM, so it commits."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _remember_examples() -> None:
