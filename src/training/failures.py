@@ -16,7 +16,7 @@ from training.loader import worker_death
 FAILED_EXIT_CODE = 1
 POLL_SECONDS = 1.0
 # Rank 0 keeps the board: if it fails, it stays until the others have read why, at most this long.
-NOTICE_SECONDS = 3.0
+NOTICE_SECONDS = 8.0
 # A rank whose neighbour has failed gets an error from its next collective at once (gloo) or never (NCCL). After
 # this long it ends without one.
 GRACE_SECONDS = 15.0
