@@ -204,6 +204,8 @@ def _start_figure(rows: Rows, folder: Path) -> None:
     lines = _lines(rows, "start", knobs)
     if "sogclr" in lines:
         lines["fixed τ, no memory"] = lines.pop("sogclr")
+    without = _lines(rows, "start-no-memory", {"isogclr-log": "isogclr_temperature_init"})
+    lines |= {"iSogCLR, log τ, no memory": points for points in without.values()}
     _draw_lines(folder, "start", "Where temperatures start", lines, "temperature at the start", logarithmic=True)
 
 
@@ -229,12 +231,16 @@ def _curve_figure(rows: Rows, folder: Path) -> None:
 
 
 def _start_distribution(rows: Rows, folder: Path) -> None:
-    """Quartiles of the final image temperatures against where they started."""
+    """Quantiles of the final image temperatures against where they started."""
     lines: dict[str, list[tuple[float, float, float, float]]] = {}
-    for method in ("isogclr", "isogclr-log"):
-        chosen = select(rows, part="start", method=method)
+    for part, method, title in (
+        ("start", "isogclr", "iSogCLR"),
+        ("start", "isogclr-log", "iSogCLR, log τ"),
+        ("start-no-memory", "isogclr-log", "iSogCLR, log τ, no memory"),
+    ):
+        chosen = select(rows, part=part, method=method)
         ends = [f"image_temperature_q{share}" for share in ("05", "50", "95")]
-        lines[method] = sorted(
+        lines[title] = sorted(
             (
                 _value(setting, "isogclr_temperature_init"),
                 *(last_value(select(chosen, setting=setting), end) for end in ends),
@@ -253,7 +259,7 @@ def _start_distribution(rows: Rows, folder: Path) -> None:
             panel.plot(starts, starts, color=theme.faint, label="where they started")
             panel.set_xscale("log")
             panel.set_yscale("log")
-            panel.set_title(METHODS[method])
+            panel.set_title(method)
             panel.set_xlabel("temperature at the start")
             panel.set_ylabel("image temperatures at the end")
             panel.legend()
