@@ -205,7 +205,8 @@ def _start_figure(rows: Rows, folder: Path) -> None:
     if "sogclr" in lines:
         lines["fixed τ, no memory"] = lines.pop("sogclr")
     without = _lines(rows, "start-no-memory", {"isogclr-log": "isogclr_temperature_init"})
-    lines |= {"iSogCLR, log τ, no memory": points for points in without.values()}
+    if without:
+        lines["iSogCLR, log τ, no memory"] = without["isogclr-log"]
     _draw_lines(folder, "start", "Where temperatures start", lines, "temperature at the start", logarithmic=True)
 
 
