@@ -32,7 +32,7 @@ NEAR = 0.7  # cosine similarity from which two samples count as near
 def measure(run: Run, data: Path, folder: Path) -> Rows:
     """All numbers of a run, in percent where they are shares."""
     rows = _recall(folder) if run.data_set.task == "retrieval" else _zero_shot(run, data, folder)
-    if run.loss == "isogclr":
+    if run.loss == "isogclr" and run.setting.get("isogclr_temperature_scope") != "global":
         rows += _temperatures(folder)
         if run.semantics:
             rows += _semantics(run, data, folder)
