@@ -1,4 +1,4 @@
-"""Tests run on two workers (pytest-xdist): a file stays on one, because its tests share runs that were made for it."""
+"""Two workers run the tests (pytest-xdist): a file stays on one, because its tests share runs made for it."""
 
 from __future__ import annotations
 

@@ -89,7 +89,9 @@ class TestLossFlag:
         found = settings("--loss", "isogclr", "--isogclr-preset", "recommended", "--isogclr-rho", "1.5").loss
         assert found.options == {**PRESETS["recommended"], "rho": 1.5}
         assert settings("--loss", "isogclr", "--isogclr-preset", "paper").loss.options == {}
-        assert ISogCLRConfig.preset("recommended", rho=1.5) == ISogCLRConfig(**found.options)
+        assert ISogCLRConfig.preset("recommended", rho=1.5, gamma_decay_steps=9) == ISogCLRConfig(
+            **found.options, gamma_decay_steps=9
+        )
         with pytest.raises(ConfigError, match="one of"):
             ISogCLRConfig.preset("best")
 
