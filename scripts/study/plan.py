@@ -140,7 +140,9 @@ def ablations(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
         yield one("start", "sogclr", sogclr_temperature=start, sogclr_gamma=1.0)
         for method in ("isogclr", "isogclr-log"):
             yield one("start", method, isogclr_temperature_init=start)
-        yield one("start-no-memory", "isogclr-log", isogclr_temperature_init=start, isogclr_gamma=1.0)
+        free = {"isogclr_temperature_init": start, "isogclr_gamma": 1.0}
+        yield one("start-no-memory", "isogclr-log", **free)
+        yield one("start-newton", "isogclr-log", isogclr_temperature_rate=1.0, **free)
     for rho in (0.5, 1.0, 2.0, 3.0, 4.0, 6.0):
         for method in ("isogclr", "isogclr-log"):
             yield one("rho", method, isogclr_rho=rho)

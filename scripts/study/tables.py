@@ -32,6 +32,10 @@ COLUMNS = {
         "accuracy": "all pictures",
     },
 }
+WITHOUT_MEMORY = {
+    "start-no-memory": "iSogCLR, log τ, no memory",
+    "start-newton": "iSogCLR, log τ, no memory, η 1",
+}
 COMMONNESS = {
     "near_neighbours": "near neighbours in the embedding",
     "neighbour_similarity": "similarity of the 10 nearest",
@@ -170,6 +174,9 @@ def _draw_lines(
             panels[0].plot(xs, ys, marker="o", label=METHODS.get(method, method), **theme.line(number))
         if logarithmic:
             panels[0].set_xscale("log")
+            ticks = sorted({x for points in lines.values() for x, _ in points})
+            panels[0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            panels[0].minorticks_off()
         panels[0].set_xlabel(axis)
         panels[0].set_ylabel(f"mean recall, {split} (%)")
         panels[0].legend()
@@ -204,9 +211,10 @@ def _start_figure(rows: Rows, folder: Path) -> None:
     lines = _lines(rows, "start", knobs)
     if "sogclr" in lines:
         lines["fixed τ, no memory"] = lines.pop("sogclr")
-    without = _lines(rows, "start-no-memory", {"isogclr-log": "isogclr_temperature_init"})
-    if without:
-        lines["iSogCLR, log τ, no memory"] = without["isogclr-log"]
+    for part, title in WITHOUT_MEMORY.items():
+        found = _lines(rows, part, {"isogclr-log": "isogclr_temperature_init"})
+        if found:
+            lines[title] = found["isogclr-log"]
     _draw_lines(folder, "start", "Where temperatures start", lines, "temperature at the start", logarithmic=True)
 
 
@@ -237,7 +245,7 @@ def _start_distribution(rows: Rows, folder: Path) -> None:
     for part, method, title in (
         ("start", "isogclr", "iSogCLR"),
         ("start", "isogclr-log", "iSogCLR, log τ"),
-        ("start-no-memory", "isogclr-log", "iSogCLR, log τ, no memory"),
+        *((part, "isogclr-log", title) for part, title in WITHOUT_MEMORY.items()),
     ):
         chosen = select(rows, part=part, method=method)
         ends = [f"image_temperature_q{share}" for share in ("05", "50", "95")]
