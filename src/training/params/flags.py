@@ -20,7 +20,21 @@ def create_parser() -> argparse.ArgumentParser:
         add_help=False,
     )
     parser.add_argument("-h", "--help", action="store_true", help="show this help and exit")
-    run = parser.add_argument_group("loss, sample identity and state")
+    _add_run(parser.add_argument_group("loss, sample identity and state"))
+    _add_evaluation(parser.add_argument_group("evaluation after an epoch, beside open_clip's own"))
+    groups = {loss: parser.add_argument_group(f"--loss {loss}") for loss in LOSS_CONFIGS}
+    for one in loss_flags():
+        if one.kind is bool:
+            groups[one.loss].add_argument(one.flag, action="store_true", default=None, help=one.help)
+        else:
+            metavar = None if one.choices else {int: "N", float: "X"}[one.kind]
+            groups[one.loss].add_argument(
+                one.flag, type=one.kind, choices=one.choices, metavar=metavar, help=one.help
+            )
+    return parser
+
+
+def _add_run(run: argparse._ArgumentGroup) -> None:
     run.add_argument(
         "--loss", choices=list(LOSSES), help="the loss (default: clip; siglip is open_clip's --siglip)"
     )
@@ -50,7 +64,9 @@ def create_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="start a Hugging Face text tower from random weights (default: its pretrained ones, as open_clip)",
     )
-    measuring = parser.add_argument_group("evaluation after an epoch, beside open_clip's own")
+
+
+def _add_evaluation(measuring: argparse._ArgumentGroup) -> None:
     measuring.add_argument(
         "--eval-suite", metavar="NAME", help="suite of `isogclr eval` to measure (default: none)"
     )
@@ -71,16 +87,6 @@ def create_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="how often (default: 1; always after the last)",
     )
-    groups = {loss: parser.add_argument_group(f"--loss {loss}") for loss in LOSS_CONFIGS}
-    for one in loss_flags():
-        if one.kind is bool:
-            groups[one.loss].add_argument(one.flag, action="store_true", default=None, help=one.help)
-        else:
-            metavar = None if one.choices else {int: "N", float: "X"}[one.kind]
-            groups[one.loss].add_argument(
-                one.flag, type=one.kind, choices=one.choices, metavar=metavar, help=one.help
-            )
-    return parser
 
 
 def help_text(parser: argparse.ArgumentParser) -> str:
