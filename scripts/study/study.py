@@ -10,14 +10,16 @@ whenever you like. `--reduced` is a small version, about a quarter of an hour on
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
 import plan
 from analysis import best_settings
-from grid import DataSet
+from grid import DataSet, Run
 from training_runs import Results, execute
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "study" / "results.csv"
+METHODS = list(plan.methods(plan.DATA_SETS["emoji-frozen"]))
 REDUCED_PARTS, REDUCED_SEEDS = ["emoji-frozen"], (0, 1, 2)
 
 
@@ -48,17 +50,22 @@ def main() -> None:
 
 
 def _study(data_set: DataSet, results: Results, options: argparse.Namespace) -> None:
-    def run(runs: object, keep: bool = False) -> None:
-        execute(list(runs), results, options.data, options.work, options.jobs, keep)  # type: ignore[call-overload]
+    methods = {
+        name: one for name, one in plan.methods(data_set).items() if not options.method or name in options.method
+    }
+
+    def run(runs: Iterable[Run]) -> None:
+        chosen = [one for one in runs if one.method in methods]
+        execute(chosen, results, options.data, options.work, options.jobs)
 
     if options.reduced:
-        chosen = best_settings(Results(PUBLISHED).rows, data_set, plan.methods(data_set))
+        chosen = best_settings(Results(PUBLISHED).rows, data_set, methods)
         run(plan.comparison(data_set, chosen, REDUCED_SEEDS))
         return
     run(plan.tuning(data_set))
-    chosen = best_settings(results.rows, data_set, plan.methods(data_set))
+    chosen = best_settings(results.rows, data_set, methods)
     run(plan.comparison(data_set, chosen))
-    if data_set.name == "emoji-frozen":
+    if data_set.name == "emoji-frozen" and not options.method:
         run(plan.ablations(data_set, chosen))
 
 
@@ -74,6 +81,9 @@ def _options() -> argparse.Namespace:
         "--work", type=Path, default=Path("study-runs"), help="for runs in progress (default: study-runs)"
     )
     run.add_argument("--part", nargs="+", metavar="DATA_SET", help="default: all; reduced: emoji-frozen")
+    run.add_argument(
+        "--method", nargs="+", choices=METHODS, help="rows of the table; default: all, and the ablations"
+    )
     run.add_argument("--jobs", type=int, default=1, help="runs at a time, a thread each (default: 1)")
     run.add_argument("--reduced", action="store_true", help="the settings that the whole study chose, three seeds")
     tables.add_argument("--figures", type=Path, required=True, help="folder to write tables and figures to")
