@@ -18,7 +18,6 @@ class DataSet:
         folder: below the folder of all data: `train-*.tar`, `validation-*.tar`, `test-*.tar`, `sizes.json`.
         task: `retrieval` (recall between pictures and captions), or `zero-shot` (needs `classes.json`).
         flags: of `training.main`; `{folder}` stands for the folder.
-        seconds: of a run on one core, about; only for the estimate of the budget.
         fixed_pictures: no augmentation, so that an example can be kept from epoch to epoch.
     """
 
@@ -26,7 +25,6 @@ class DataSet:
     folder: str
     task: str
     flags: Flags
-    seconds: int
     fixed_pictures: bool = False
 
     @property

@@ -72,7 +72,7 @@ class Results:
             self._done.add(run.key)
 
 
-def execute(runs: Sequence[Run], results: Results, data: Path, work: Path, jobs: int, keep: bool = False) -> None:
+def execute(runs: Sequence[Run], results: Results, data: Path, work: Path, jobs: int) -> None:
     """Those runs that the table does not have yet; a run that was cut off goes on where it was."""
     unique = list({run.key: run for run in runs if not results.has(run)}.values())
     if not unique:
@@ -85,8 +85,7 @@ def execute(runs: Sequence[Run], results: Results, data: Path, work: Path, jobs:
             folder = work / run.folder
             measured = _in_process(run, data / run.data_set.folder, work)
             results.add(run, measured, time.monotonic() - started, commit)
-            if not keep:
-                shutil.rmtree(folder)
+            shutil.rmtree(folder)
             bar.set_postfix_str(f"{run.method} {run.setting_text}: {_headline(run, measured)}")
             bar.update()
 

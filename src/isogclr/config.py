@@ -168,7 +168,7 @@ class ISogCLRConfig(MovingAverageConfig):
         return Constant(self.temperature_rate)
 
 
-# `paper` is the recipe of the authors' code; `recommended` what docs/study.md found to work without tuning.
+# `paper` is the recipe of the authors' code; `recommended` is what the small runs of docs/study.md point to.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {},
     "recommended": {

@@ -40,7 +40,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def data_set(model: str, task: str, fixed: bool) -> Any:
     flags = {"model": model, "batch_size": 8, "epochs": 2, "lr": 1e-3, "warmup": 0, "aug_cfg": ("scale=(1,1)",)}
-    return grid.DataSet("micro", "micro", task, flags, seconds=1, fixed_pictures=fixed)
+    return grid.DataSet("micro", "micro", task, flags, fixed_pictures=fixed)
 
 
 def one(data_set: Any, part: str, **changes: Any) -> Any:
