@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from datetime import timedelta
 from typing import Any
@@ -181,9 +182,14 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def end_group() -> None:
-    """Leave the default process group, if there is one."""
+    """Leave all process groups, if there are any, and end their threads.
+
+    The threads live as long as the groups, and what refers to a group (a loss, DDP) is often part of a cycle. One
+    that frees a tensor while the interpreter ends would take the process down.
+    """
     if _is_distributed():
         dist.destroy_process_group()
+        gc.collect()
 
 
 def _is_distributed() -> bool:

@@ -20,6 +20,8 @@ NOTICE_SECONDS = 8.0
 # A rank whose neighbour has failed gets an error from its next collective at once (gloo) or never (NCCL). After
 # this long it ends without one.
 GRACE_SECONDS = 15.0
+# An answer of the rendezvous store takes milliseconds.
+CLOSE_SECONDS = 20.0
 
 
 class FailureWatch:
@@ -38,12 +40,23 @@ class FailureWatch:
         self._has_failed = False
         self._ended = threading.Event()
         self._acknowledged = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="failure-watch", daemon=True)
         if self._others:
-            threading.Thread(target=self._watch, name="failure-watch", daemon=True).start()
+            self._thread.start()
 
-    def close(self) -> None:
-        """The run is over; what happens to other ranks from now on does not matter here."""
+    def close(self) -> bool:
+        """The run is over; what happens to other ranks from now on does not matter here.
+
+        A thread that is inside the rendezvous store when the interpreter ends is unwound through C++ code that does
+        not allow it, and takes the process down with SIGABRT: a finished rank would count as a failed one.
+
+        Returns:
+            Whether the thread has ended; if not, the store does not answer, and only `end_process` leaves safely.
+        """
         self._ended.set()
+        if self._others:
+            self._thread.join(CLOSE_SECONDS)
+        return not self._thread.is_alive()
 
     def fail(self, error: BaseException) -> None:
         """Report an error of this rank, once. Only the first failure of a run is printed with its cause."""

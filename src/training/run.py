@@ -51,15 +51,18 @@ def run(argv: Sequence[str], stop: StopRequest) -> int:
     try:
         ranks = Ranks()
         code = _run(Context(settings, open_clip, place, ranks, Messages.of(ranks), stop, watch.fail))
-        watch.close()
+        is_closed = watch.close()
         end_group()
     except BaseException as error:
         watch.fail(error)
         if isinstance(error, KeyboardInterrupt):
+            watch.close()
             raise
         if place.world_size > 1:
             end_process(FAILED_EXIT_CODE)
         return FAILED_EXIT_CODE
+    if not is_closed:
+        end_process(code)
     return code
 
 
