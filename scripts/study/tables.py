@@ -17,6 +17,7 @@ METHODS = {
     "sogclr": "SogCLR",
     "isogclr": "iSogCLR",
     "isogclr-log": "iSogCLR, log τ",
+    "isogclr-recommended": "iSogCLR, preset",
 }
 COLUMNS = {
     "retrieval": {
