@@ -112,6 +112,8 @@ class ISogCLRConfig(MovingAverageConfig):
         gamma, gamma_schedule, gamma_decay_steps, tile_rows, validate: see `MovingAverageConfig`.
         rho: radius of the KL ball around uniform weights; from log(batch − 1) on it never binds within a batch.
         temperature_init: τ of a sample that was never visited.
+        temperature_start: `fixed`: every sample starts at `temperature_init`; `typical`: those of the first step
+            do, and later ones at the geometric mean of the temperatures of the last step.
         temperature_min: lower bound τ_0, also the weight of the KL term in the primal problem.
         temperature_max: upper bound.
         temperature_rate: step size η; None takes 0.03 with `momentum`, 0.001 with `adam`, 0.2 with `log`.
@@ -127,6 +129,7 @@ class ISogCLRConfig(MovingAverageConfig):
 
     rho: float = 6.0
     temperature_init: float = 0.01
+    temperature_start: Literal["fixed", "typical"] = "fixed"
     temperature_min: float = 0.005
     temperature_max: float = 1.0
     temperature_rate: float | None = None
@@ -153,6 +156,14 @@ class ISogCLRConfig(MovingAverageConfig):
             problems.require(ascending, f"({', '.join(bounds)})", values, "in ascending order")
         problems.one_of("temperature_optimizer", self.temperature_optimizer, tuple(DEFAULT_TEMPERATURE_RATES))
         problems.one_of("temperature_scope", self.temperature_scope, ("individual", "global"))
+        problems.one_of("temperature_start", self.temperature_start, ("fixed", "typical"))
+        if self.temperature_scope == "global":
+            problems.require(
+                self.temperature_start == "fixed",
+                "temperature_start",
+                self.temperature_start,
+                "fixed with a global temperature, which no sample has to start",
+            )
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> ISogCLRConfig:

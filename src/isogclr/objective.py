@@ -131,6 +131,12 @@ def carried_over(log_mean: Tensor, mean_hardness: Tensor, temperature: Tensor, n
     return log_mean + mean_hardness * (new_temperature.reciprocal() - temperature.reciprocal())
 
 
+def log_sum_of_temperatures(temperatures: tuple[Tensor, ...], where: Tensor) -> Tensor:
+    """[Σ log τ of each direction …, count] over the chosen anchors: what a geometric mean over ranks is made of."""
+    chosen = [torch.where(where, temperature.log(), 0.0).sum() for temperature in temperatures]
+    return torch.stack([*chosen, where.sum().to(chosen[0].dtype)])
+
+
 def robust_objective(temperature: Tensor, log_mean: Tensor, rho: float) -> Tensor:
     """τ_i (log s_i + ρ): the sample's share of the robust global objective F_B, one direction. Shapes: [A]."""
     return temperature * (log_mean + rho)

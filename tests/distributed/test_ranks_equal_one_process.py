@@ -23,6 +23,7 @@ ISOGCLR_OPTIONS = {
     "adam": {"temperature_optimizer": "adam"},
     "normalized": {"normalized_weights": True},
     "log": {"temperature_optimizer": "log", "normalized_weights": True, "carry_mean": True},
+    "typical": {"temperature_start": "typical", "temperature_optimizer": "log"},
     "global": {"temperature_scope": "global"},
     "global_adam": {"temperature_scope": "global", "temperature_optimizer": "adam"},
 }

@@ -55,6 +55,8 @@ class Algorithm2:
     carry: bool = False
     normalized: bool = False
     one_tau: bool = False
+    typical: bool = False  # τ of a new sample: the geometric mean of the last batch, by direction
+    starts: dict[str, float] = field(default_factory=dict)
     image: dict[int, Anchor] = field(default_factory=dict)
     text: dict[int, Anchor] = field(default_factory=dict)
     shared: Anchor | None = None
@@ -66,6 +68,7 @@ class Algorithm2:
         updated_image: dict[int, Anchor] = {}
         updated_text: dict[int, Anchor] = {}
         gradients_of_tau: list[float] = []
+        new_tau: dict[str, list[float]] = {"image": [], "text": []}
         for i in range(batch):
             negatives = [j for j in range(batch) if rows[j] != rows[i]]  # T_i^- holds no t_i, however often drawn
             if not negatives:
@@ -74,8 +77,9 @@ class Algorithm2:
 
             # Image anchor: h_{x_i}(t_j) = E_I(x_i)·E_T(t_j) − E_I(x_i)·E_T(t_i)
             h = [float(images[i] @ texts[j]) - positive for j in negatives]
-            anchor = self._anchor(self.image, rows[i])
+            anchor = self._anchor(self.image, rows[i], "image")
             new, weights, gradient_of_tau, log_s = self._lines_5_to_9(anchor, h)
+            new_tau["image"].append(new.tau)
             updated_image.setdefault(rows[i], new)  # a row drawn twice: its first occurrence is stored
             gradients_of_tau.append(gradient_of_tau)
             for w, h_ij, j in zip(weights, h, negatives, strict=True):
@@ -88,8 +92,9 @@ class Algorithm2:
 
             # Text anchor: h_{t_i}(x_j) = E_I(x_j)·E_T(t_i) − E_I(x_i)·E_T(t_i)
             h = [float(images[j] @ texts[i]) - positive for j in negatives]
-            anchor = self._anchor(self.text, rows[i])
+            anchor = self._anchor(self.text, rows[i], "text")
             new, weights, gradient_of_tau, log_s = self._lines_5_to_9(anchor, h)
+            new_tau["text"].append(new.tau)
             updated_text.setdefault(rows[i], new)
             gradients_of_tau.append(gradient_of_tau)
             for w, h_ij, j in zip(weights, h, negatives, strict=True):
@@ -101,6 +106,9 @@ class Algorithm2:
             result.objective += anchor.tau * (log_s + self.rho) / batch
         self.image.update(updated_image)
         self.text.update(updated_text)
+        if self.typical and new_tau["image"]:
+            for direction, values in new_tau.items():
+                self.starts[direction] = math.prod(values) ** (1 / len(values))
         if self.one_tau and gradients_of_tau:
             old = self.shared.tau if self.shared is not None else self.tau_init
             self._update_shared(sum(gradients_of_tau) / len(gradients_of_tau))
@@ -108,8 +116,8 @@ class Algorithm2:
                 self._carry(anchor, old, self.shared.tau)
         return result
 
-    def _anchor(self, table: dict[int, Anchor], row: int) -> Anchor:
-        known = table.get(row, Anchor(self.tau_init))
+    def _anchor(self, table: dict[int, Anchor], row: int, direction: str) -> Anchor:
+        known = table.get(row, Anchor(self.starts.get(direction, self.tau_init)))
         if self.one_tau and self.shared is not None:
             return Anchor(self.shared.tau, known.s, visits=known.visits)
         return known

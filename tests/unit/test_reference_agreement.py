@@ -116,6 +116,11 @@ OPTIONS: dict[str, tuple[ISogCLRConfig, dict[str, object]]] = {
         ),
         {"one_tau": True, "log": True, "eta": 0.2, "carry": True, "normalized": True},
     ),
+    "typical_start": (replace(PAPER, temperature_start="typical"), {"typical": True}),
+    "log_and_typical_start": (
+        replace(PAPER, temperature_start="typical", temperature_optimizer="log", temperature_init=0.3),
+        {"typical": True, "log": True, "eta": 0.2, "tau_init": 0.3},
+    ),
     "global": (replace(PAPER, temperature_scope="global"), {"one_tau": True}),
     "global_adam": (
         replace(PAPER, temperature_scope="global", temperature_optimizer="adam"),
@@ -156,6 +161,9 @@ def _set_reference(reference: Algorithm2, table: SampleState, shared: SampleStat
                 )
     if shared is not None and int(shared.visits[0]):
         values = {key: float(value[0]) for key, value in shared.columns.items()}
+        if reference.typical:
+            reference.starts = {key.removesuffix("_temperature"): value for key, value in values.items()}
+            return
         reference.shared = Anchor(
             values["temperature"],
             u=values["momentum"],
@@ -196,6 +204,8 @@ def _errors(
     }
     for name, values in _columns(reference, list(range(SAMPLES)), names).items():
         errors[name] = _worst(table.columns[name], values, 1.0 if "temperature" not in name else 0.005)
+    for direction, start in reference.starts.items():
+        errors[f"{direction} start"] = _worst(output.shared.columns[f"{direction}_temperature"], start, 0.005)
     if reference.shared is not None:
         errors["shared temperature"] = _worst(output.shared.columns["temperature"], reference.shared.tau, 0.005)
         errors["shared momentum"] = _worst(output.shared.columns["momentum"], reference.shared.u, 1.0)

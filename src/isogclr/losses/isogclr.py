@@ -51,6 +51,8 @@ class ISogCLRLoss(MovingAverageLoss):
         else:
             learned.insert(1, "log_mean")
             self.state_columns = tuple(f"{direction}_{name}" for direction in DIRECTIONS for name in learned)
+            if config.temperature_start == "typical":
+                self.shared_columns = tuple(f"{direction}_temperature" for direction in DIRECTIONS)
 
     def _check_global_batch(self, batch: int) -> None:
         if batch == self._rho_checked_for:
@@ -67,24 +69,25 @@ class ISogCLRLoss(MovingAverageLoss):
             )
 
     def _temperatures(self, state: SampleState, shared: SampleState | None) -> Directions:
-        if shared is not None:
-            one = self._resolve(shared.columns["temperature"], shared.visits).expand(len(state))
+        if self.config.temperature_scope == "global":
+            assert shared is not None
+            one = self._resolve(shared, "temperature", None).expand(len(state))
             return Directions(one, one)
-        return Directions(
-            self._resolve(state.columns["image_temperature"], state.visits),
-            self._resolve(state.columns["text_temperature"], state.visits),
-        )
+        return Directions(*(self._resolve(state, f"{direction}_temperature", shared) for direction in DIRECTIONS))
 
-    def _resolve(self, temperature: Tensor, visits: Tensor) -> Tensor:
-        """A row of zeros is a sample that was never visited."""
-        return torch.where(visits > 0, temperature, self.config.temperature_init)
+    def _resolve(self, state: SampleState, column: str, typical: SampleState | None) -> Tensor:
+        """A row of zeros is a sample that was never visited: it starts at a typical or at the initial value."""
+        start: Tensor | float = self.config.temperature_init
+        if typical is not None:
+            start = self._resolve(typical, column, None)
+        return torch.where(state.visits > 0, state.columns[column], start)
 
     def _update(self, step: Step) -> LossOutput:
         gradient = Directions(self._gradient(step.image), self._gradient(step.text))
         columns: dict[str, Tensor] = {}
         details = {"image_gradient": gradient.image, "text_gradient": gradient.text}
         shared = None
-        if step.shared is not None:
+        if self.config.temperature_scope == "global":
             shared = self._shared_update(step, gradient)
             new = shared.columns["temperature"].expand(step.pairs.own_rows.shape[0])
             temperatures = Directions(new, new)
@@ -92,6 +95,7 @@ class ISogCLRLoss(MovingAverageLoss):
             for direction, anchors, own in zip(DIRECTIONS, (step.image, step.text), gradient, strict=True):
                 columns |= self._learned(direction, anchors.temperature, own, step.state, step.number)
             temperatures = Directions(columns["image_temperature"], columns["text_temperature"])
+            shared = self._typical(step, temperatures)
         for direction, anchors, new in zip(DIRECTIONS, (step.image, step.text), temperatures, strict=True):
             details[f"{direction}_temperature"] = new
             columns[f"{direction}_log_mean"] = self._stored_mean(anchors, new)
@@ -135,13 +139,25 @@ class ISogCLRLoss(MovingAverageLoss):
         columns[f"{prefix}temperature"] = new
         return columns
 
+    def _typical(self, step: Step, temperatures: Directions) -> SampleState | None:
+        """Where samples that come for the first time start in the next step; None if that is fixed."""
+        if step.shared is None:
+            return None
+        usable = step.active & torch.isfinite(temperatures.image) & torch.isfinite(temperatures.text)
+        *sums, count = step.ranks.sum(objective.log_sum_of_temperatures(temperatures, usable))
+        values = {
+            name: torch.where(count > 0, (total / count).exp(), old)
+            for total, (name, old) in zip(sums, step.shared.columns.items(), strict=True)
+        }
+        return SampleState(values, step.shared.visits + (count > 0))
+
     def _shared_update(self, step: Step, gradient: Directions) -> SampleState:
         """RGCL-g: one temperature; its G is the mean over all anchors of all ranks and both directions."""
         assert step.shared is not None
         total = torch.where(step.active, gradient.image + gradient.text, 0.0).sum()
         totals = step.ranks.sum(torch.stack([total, 2.0 * step.active.sum()]))
         mean = (totals[0] / totals[1]).reshape(1)
-        temperature = self._resolve(step.shared.columns["temperature"], step.shared.visits)
+        temperature = self._resolve(step.shared, "temperature", None)
         columns = self._learned("", temperature, mean, step.shared, step.number)
         updated = torch.isfinite(torch.stack([*columns.values()])).all(dim=0)
         values = {name: torch.where(updated, columns[name], old) for name, old in step.shared.columns.items()}
