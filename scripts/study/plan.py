@@ -143,10 +143,11 @@ def ablations(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
         free = {"isogclr_temperature_init": start, "isogclr_gamma": 1.0}
         yield one("start-no-memory", "isogclr-log", **free)
         yield one("start-newton", "isogclr-log", isogclr_temperature_rate=1.0, **free)
+        yield one("start-typical", "isogclr-log", isogclr_temperature_start="typical", **free)
     for rho in (0.5, 1.0, 2.0, 3.0, 4.0, 6.0):
         for method in ("isogclr", "isogclr-log"):
             yield one("rho", method, isogclr_rho=rho)
-    for batch in (32, 512):  # 128 is everywhere else
+    for batch in (32, 64, 256, 512):  # 128 is everywhere else
         # by the square root, as is usual for AdamW
         for method in ("clip", "sogclr", "isogclr", "isogclr-log"):
             lr = chosen[method].get("lr", data_set.flags["lr"])
@@ -165,5 +166,7 @@ def ablations(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
     yield one("rule", "isogclr", isogclr_gamma=1.0)
     yield one("rule", "isogclr-log", isogclr_gamma_schedule="cosine")
     yield one("rule", "isogclr-log", isogclr_temperature_scope="global")
+    cosine = {"isogclr_gamma_schedule": "cosine", "isogclr_temperature_start": "typical"}
+    yield one("rule", "isogclr-log", **cosine)
     for carry in (True, False):
         yield one("rule", "isogclr-log", isogclr_gamma=0.5, isogclr_carry_mean=carry)

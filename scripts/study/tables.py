@@ -36,6 +36,7 @@ COLUMNS = {
 WITHOUT_MEMORY = {
     "start-no-memory": "iSogCLR, log τ, no memory",
     "start-newton": "iSogCLR, log τ, no memory, η 1",
+    "start-typical": "iSogCLR, log τ, no memory, typical start",
 }
 COMMONNESS = {
     "near_neighbours": "near neighbours in the embedding",
