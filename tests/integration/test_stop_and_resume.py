@@ -71,8 +71,13 @@ def all_ones(visits: Any, times: int = 1) -> bool:
         (1, {"workers": 2}, {"stop_at": 23}),  # the last step of the first epoch
         (1, {"workers": 2, "val_data": "shards"}, {"stop_at": 30}),  # an evaluation before it, and one behind
         (1, {"workers": 0}, {"stop_at": 47}),  # the last of all
+        (2, {"workers": 0, "isogclr_temperature_start": "typical"}, {"stop_at": 5}),
+        (1, {"workers": 0, "isogclr_temperature_scope": "global"}, {"stop_at": 5}),
     ],
-    ids=["one", "two-usr1", "two-signal-to-one", "before-torch", "end-of-epoch", "evaluated", "end-of-run"],
+    ids=[
+        *("one", "two-usr1", "two-signal-to-one", "before-torch", "end-of-epoch", "evaluated", "end-of-run"),
+        *("typical-start", "global"),
+    ],
 )
 def test_same_set_up_is_bit_for_bit(
     ranks: int, flags: dict[str, Any], stop: dict[str, Any], model: str, tmp_path: Path

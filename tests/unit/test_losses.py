@@ -11,7 +11,7 @@ import torch
 import isogclr
 from isogclr import objective
 from isogclr.config import ISogCLRConfig, SogCLRConfig
-from isogclr.errors import UnknownLossError
+from isogclr.errors import ConfigError, UnknownLossError
 from isogclr.losses import LOSSES, CyCLIPLoss, ISogCLRLoss, RhoWarning, SampleState, SogCLRLoss, loss_class
 from unit.pairs import evaluate, unit_pairs, visited
 
@@ -31,6 +31,11 @@ def test_registry() -> None:
         ({}, ["temperature", "log_mean", "momentum"], ()),
         ({"temperature_optimizer": "adam"}, ["temperature", "log_mean", "momentum", "second_moment"], ()),
         ({"temperature_scope": "global"}, ["log_mean"], ("temperature", "momentum")),
+        (
+            {"temperature_start": "typical"},
+            ["temperature", "log_mean", "momentum"],
+            ("image_temperature", "text_temperature"),
+        ),
     ],
 )
 def test_state_columns(options, columns, shared) -> None:
@@ -159,6 +164,43 @@ def test_a_global_temperature_that_is_not_finite_is_kept() -> None:
     output, *_ = evaluate(loss, *unit_pairs(5), shared=unknown)
     assert output.shared.columns["momentum"].tolist() == pytest.approx([0.1])
     assert output.shared.visits.tolist() == [4]
+
+
+class TestTypicalStart:
+    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5, temperature_init=0.3, temperature_start="typical"))
+
+    def test_only_new_samples_start_there(self) -> None:
+        typical = SampleState(
+            {"image_temperature": torch.tensor([0.05]), "text_temperature": torch.tensor([0.07])}, torch.tensor([9])
+        )
+        state = visited(self.loss, 4, temperature=0.2, log_mean=-1.0)
+        state.visits[1] = 0
+        used = self.loss._temperatures(state, typical)
+        assert used.image.tolist() == pytest.approx([0.2, 0.05, 0.2, 0.2])
+        assert used.text.tolist() == pytest.approx([0.2, 0.07, 0.2, 0.2])
+        first = self.loss._temperatures(self.loss.initial_state(4), self.loss.initial_shared())
+        assert first.image.tolist() == pytest.approx([0.3] * 4)
+
+    def test_rows_that_are_not_finite_do_not_count(self) -> None:
+        state = visited(self.loss, 5, temperature=0.07, log_mean=-1.0, momentum=0.2)
+        state.columns["text_momentum"][3] = math.nan
+        output, *_ = evaluate(self.loss, *unit_pairs(5), state=state, shared=self.loss.initial_shared())
+        for direction in ("image", "text"):
+            kept = output.state.columns[f"{direction}_temperature"][[0, 1, 2, 4]]
+            assert output.shared.columns[f"{direction}_temperature"].item() == pytest.approx(
+                kept.log().mean().exp()
+            )
+        assert output.shared.visits.tolist() == [1]
+
+    def test_a_batch_without_negatives_changes_nothing(self) -> None:
+        shared = self.loss.initial_shared()
+        output, *_ = evaluate(self.loss, *unit_pairs(4), rows=torch.full((4,), 2), shared=shared)
+        assert output.shared.visits.tolist() == [0]
+        assert all(torch.equal(output.shared.columns[name], value) for name, value in shared.columns.items())
+
+    def test_refused_with_a_global_temperature(self) -> None:
+        with pytest.raises(ConfigError, match="temperature_start is 'typical', but must be fixed with a global"):
+            ISogCLRConfig(temperature_start="typical", temperature_scope="global")
 
 
 def test_statistics() -> None:
