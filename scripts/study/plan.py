@@ -130,43 +130,74 @@ def comparison(data_set: DataSet, chosen: Mapping[str, Flags], seeds: tuple[int,
 
 def ablations(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
     """One knob at a time around the chosen settings, on the validation part."""
-
-    def one(part: str, method: str, **changes: Any) -> Run:
+    for part, method, changes in (*_starts(), *_radii(), *_batches(data_set, chosen), *_memory(), *_rules()):
         setting = {**chosen[method], **changes}
-        return Run(part, data_set, method, method.split("-", maxsplit=1)[0], setting, TUNING_SEED, "validation")
+        yield Run(part, data_set, method, method.split("-", maxsplit=1)[0], setting, TUNING_SEED, "validation")
 
+
+Change = tuple[str, str, Flags]  # part of the study, method, flags that differ from the chosen setting
+
+
+def _starts() -> Iterator[Change]:
     for start in (0.01, 0.03, 0.1, 0.3):
-        yield one("start", "clip", init_temperature=start)
-        yield one("start", "sogclr", sogclr_temperature=start, sogclr_gamma=1.0)
+        yield "start", "clip", {"init_temperature": start}
+        yield "start", "sogclr", {"sogclr_temperature": start, "sogclr_gamma": 1.0}
         for method in ("isogclr", "isogclr-log"):
-            yield one("start", method, isogclr_temperature_init=start)
+            yield "start", method, {"isogclr_temperature_init": start}
         free = {"isogclr_temperature_init": start, "isogclr_gamma": 1.0}
-        yield one("start-no-memory", "isogclr-log", **free)
-        yield one("start-newton", "isogclr-log", isogclr_temperature_rate=1.0, **free)
-        yield one("start-typical", "isogclr-log", isogclr_temperature_start="typical", **free)
+        yield "start-no-memory", "isogclr-log", free
+        yield "start-newton", "isogclr-log", {"isogclr_temperature_rate": 1.0, **free}
+        yield "start-typical", "isogclr-log", {"isogclr_temperature_start": "typical", **free}
+
+
+def _radii() -> Iterator[Change]:
     for rho in (0.5, 1.0, 2.0, 3.0, 4.0, 6.0):
         for method in ("isogclr", "isogclr-log"):
-            yield one("rho", method, isogclr_rho=rho)
-    for batch in (32, 64, 256, 512):  # 128 is everywhere else
-        # by the square root, as is usual for AdamW
+            yield "rho", method, {"isogclr_rho": rho}
+
+
+def _batches(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Change]:
+    """128 is everywhere else. Learning rates by the square root, as is usual for AdamW."""
+
+    def sized(method: str, batch: int) -> Flags:
+        lr = chosen[method].get("lr", data_set.flags["lr"])
+        return {"batch_size": batch, "lr": round(lr * (batch / 128) ** 0.5, 6)}
+
+    for batch in (32, 64, 256, 512):
         for method in ("clip", "sogclr", "isogclr", "isogclr-log"):
-            lr = chosen[method].get("lr", data_set.flags["lr"])
-            yield one("batch", method, batch_size=batch, lr=round(lr * (batch / 128) ** 0.5, 6))
+            yield "batch", method, sized(method, batch)
+    for batch in (32, 512):
+        for rho in (1.0, 3.0):
+            yield "rho-batch", "isogclr-log", {"isogclr_rho": rho, **sized("isogclr-log", batch)}
+        for gamma in (0.5, 0.8, 1.0):
+            yield "memory-batch", "sogclr", {"sogclr_gamma": gamma, **sized("sogclr", batch)}
+
+
+def _memory() -> Iterator[Change]:
     for gamma in (0.2, 0.5, 0.8, 0.95, 1.0):
-        yield one("gamma", "sogclr", sogclr_gamma=gamma)
-        yield one("gamma", "isogclr-log", isogclr_gamma=gamma)
+        yield "gamma", "sogclr", {"sogclr_gamma": gamma}
+        yield "gamma", "isogclr-log", {"isogclr_gamma": gamma}
     for epochs in (4, 24):
         for gamma in (0.5, 0.8, 1.0):
-            yield one("memory", "sogclr", sogclr_gamma=gamma, epochs=epochs)
-    yield one("rule", "isogclr", isogclr_temperature_rate=0.03, isogclr_temperature_init=0.01)  # the recipe
-    yield one("rule", "isogclr", isogclr_normalized_weights=True)
-    yield one("rule", "isogclr", isogclr_temperature_optimizer="adam", isogclr_temperature_rate=0.001)
-    yield one("rule", "isogclr", isogclr_temperature_scope="global")
-    yield one("rule", "isogclr", isogclr_gamma=0.5, isogclr_gamma_schedule="cosine")
-    yield one("rule", "isogclr", isogclr_gamma=1.0)
-    yield one("rule", "isogclr-log", isogclr_gamma_schedule="cosine")
-    yield one("rule", "isogclr-log", isogclr_temperature_scope="global")
-    cosine = {"isogclr_gamma_schedule": "cosine", "isogclr_temperature_start": "typical"}
-    yield one("rule", "isogclr-log", **cosine)
-    for carry in (True, False):
-        yield one("rule", "isogclr-log", isogclr_gamma=0.5, isogclr_carry_mean=carry)
+            yield "memory", "sogclr", {"sogclr_gamma": gamma, "epochs": epochs}
+
+
+def _rules() -> Iterator[Change]:
+    cosine = {"isogclr_gamma_schedule": "cosine"}
+    for changes in (
+        {"isogclr_temperature_rate": 0.03, "isogclr_temperature_init": 0.01},  # the recipe
+        {"isogclr_normalized_weights": True},
+        {"isogclr_temperature_optimizer": "adam", "isogclr_temperature_rate": 0.001},
+        {"isogclr_temperature_scope": "global"},
+        {"isogclr_gamma": 0.5, **cosine},
+        {"isogclr_gamma": 1.0},
+    ):
+        yield "rule", "isogclr", changes
+    for changes in (
+        cosine,
+        {"isogclr_temperature_scope": "global"},
+        {"isogclr_temperature_start": "typical", **cosine},
+        {"isogclr_gamma": 0.5, "isogclr_carry_mean": True},
+        {"isogclr_gamma": 0.5, "isogclr_carry_mean": False},
+    ):
+        yield "rule", "isogclr-log", changes
