@@ -71,35 +71,60 @@ NEW_RULE: Flags = {
 
 
 def methods(data_set: DataSet) -> dict[str, Method]:
-    """Six trials for each, and one for the preset, which is taken as it comes."""
+    """Six trials for each (three on QuickDraw-LT), and one for the preset, which is taken as it comes."""
     lr = data_set.flags["lr"]
-    if data_set.name == "emoji-frozen":
-        trials = {
-            "clip": settings(lr=(lr / 2, lr, 2 * lr), wd=(0.1, 1.0)),
-            "cyclip": settings(lr=(lr, 2 * lr), cyclip_weight=(0.01, 0.05, 0.25)),
-            "sogclr": settings(lr=(lr, 2 * lr), sogclr_temperature=(0.03, 0.05, 0.1), sogclr_gamma=(0.9,)),
-            "isogclr": settings(lr=(lr, 2 * lr), isogclr_rho=(1.0, 2.0, 3.0), rule=((0.001, 0.05),)),
-            "isogclr-log": settings(lr=(lr, 2 * lr), isogclr_rho=(1.0, 2.0, 3.0), isogclr_gamma=(0.9,)),
-        }
-    else:
-        # With memory and without: what it costs from scratch, and in few epochs, is more than the rest does.
-        weights = (0.05, 0.25, 1.0)
-        rho = settings(isogclr_rho=(0.5, 1.0, 2.0), rule=((0.001, 0.05),))
-        trials = {
-            "clip": (*settings(lr=(lr / 2, lr, 2 * lr)), *settings(lr=(lr / 2, lr, 2 * lr), wd=(1.0,))),
-            "cyclip": (*settings(cyclip_weight=weights), *settings(lr=(2 * lr,), cyclip_weight=weights)),
-            "sogclr": settings(sogclr_temperature=(0.05, 0.1, 0.2), sogclr_gamma=(0.8, 1.0)),
-            "isogclr": (*rho, *({**one, "isogclr_gamma": 1.0} for one in rho)),
-            "isogclr-log": (
-                *settings(isogclr_rho=(0.5, 1.0, 2.0, 3.0), isogclr_gamma=(1.0,)),
-                *settings(isogclr_rho=(1.0, 2.0), isogclr_gamma=(0.9,)),
-            ),
-        }
-    trials[PRESET] = ({"isogclr_preset": "recommended"},)
+    find = {"emoji-frozen": _frozen_trials, "quickdraw-lt": _few_trials}.get(data_set.name, _scratch_trials)
+    trials = {**find(lr), PRESET: ({"isogclr_preset": "recommended"},)}
     fixed = {"isogclr": PAPER_RULE, "isogclr-log": NEW_RULE}
     return {
         name: Method(name, name.split("-")[0], tuple(_flags({**fixed.get(name, {}), **one}) for one in found))
         for name, found in trials.items()
+    }
+
+
+def _frozen_trials(lr: float) -> dict[str, tuple[Flags, ...]]:
+    return {
+        "clip": settings(lr=(lr / 2, lr, 2 * lr), wd=(0.1, 1.0)),
+        "cyclip": settings(lr=(lr, 2 * lr), cyclip_weight=(0.01, 0.05, 0.25)),
+        "sogclr": settings(lr=(lr, 2 * lr), sogclr_temperature=(0.03, 0.05, 0.1), sogclr_gamma=(0.9,)),
+        "isogclr": settings(lr=(lr, 2 * lr), isogclr_rho=(1.0, 2.0, 3.0), rule=((0.001, 0.05),)),
+        "isogclr-log": settings(lr=(lr, 2 * lr), isogclr_rho=(1.0, 2.0, 3.0), isogclr_gamma=(0.9,)),
+    }
+
+
+def _scratch_trials(lr: float) -> dict[str, tuple[Flags, ...]]:
+    """With memory and without: from scratch, and in few epochs, what it costs is more than the rest does."""
+    weights, rates = (0.05, 0.25, 1.0), (lr / 2, lr, 2 * lr)
+    return {
+        "clip": (*settings(lr=rates), *settings(lr=rates, wd=(1.0,))),
+        "cyclip": (*settings(cyclip_weight=weights), *settings(lr=(2 * lr,), cyclip_weight=weights)),
+        "sogclr": settings(sogclr_temperature=(0.05, 0.1, 0.2), sogclr_gamma=(0.8, 1.0)),
+        "isogclr": settings(isogclr_rho=(0.5, 1.0, 2.0), rule=((0.001, 0.05),), isogclr_gamma=(0.8, 1.0)),
+        "isogclr-log": (
+            *settings(isogclr_rho=(0.5, 1.0, 2.0, 3.0), isogclr_gamma=(1.0,)),
+            *settings(isogclr_rho=(1.0, 2.0), isogclr_gamma=(0.9,)),
+        ),
+    }
+
+
+def _few_trials(lr: float) -> dict[str, tuple[Flags, ...]]:
+    """Three, one of them with memory."""
+    paper = {"rule": (0.001, 0.05)}
+    return {
+        "clip": settings(lr=(lr / 2, lr, 2 * lr)),
+        "cyclip": settings(cyclip_weight=(0.05, 0.25, 1.0)),
+        "sogclr": (
+            *settings(sogclr_temperature=(0.05, 0.1), sogclr_gamma=(1.0,)),
+            *settings(sogclr_temperature=(0.1,), sogclr_gamma=(0.8,)),
+        ),
+        "isogclr": (
+            *({**one, **paper} for one in settings(isogclr_rho=(0.5, 1.0), isogclr_gamma=(1.0,))),
+            {"isogclr_rho": 1.0, "isogclr_gamma": 0.8, **paper},
+        ),
+        "isogclr-log": (
+            *settings(isogclr_rho=(1.0, 2.0), isogclr_gamma=(1.0,)),
+            *settings(isogclr_rho=(1.0,), isogclr_gamma=(0.9,)),
+        ),
     }
 
 
