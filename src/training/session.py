@@ -66,15 +66,7 @@ def train(
     assert settings.data is not None
     index_path = settings.run.index or folder.scratch / "index"
     index = open_index(settings.data, index_path, context.messages, node)
-    data = TrainData.open(
-        settings.data,
-        index,
-        place.rank,
-        place.world_size,
-        model.transforms[0],
-        model.tokenizer,
-        pin_memory=place.device.type == "cuda",
-    )
+    data = _open_data(context, model, index)
     loss = create_loss(settings.loss, context.ranks, data.steps_per_epoch, settings.run.epochs)
     optimization = Optimization(model.wrapped, settings.optimizer, settings.model.precision, place.device)
     optimization.plan(data.steps_per_epoch, settings.run.epochs)
@@ -106,10 +98,7 @@ def train(
         accumulation=settings.data.accumulation,
         stop=context.stop,
     )
-    checkpoints = None
-    if folder.checkpoints is not None:
-        run_facts = RunFacts(folder.name, facts)
-        checkpoints = Checkpoints(folder.checkpoints, settings.run, context.messages, node, run_facts, place.device)
+    checkpoints = _checkpoints(context, folder, node, facts)
     try:
         return Training(context, parts, progress, checkpoints, evaluation).run(resumed)
     except BaseException as error:
@@ -211,6 +200,29 @@ class Training:
             self._checkpoints.commit(
                 progress, parts.model, parts.optimization, parts.table.store, completed_epoch=completed
             )
+
+
+def _open_data(context: Context, model: Model, index: ShardIndex | None) -> TrainData:
+    place = context.place
+    assert context.settings.data is not None
+    return TrainData.open(
+        context.settings.data,
+        index,
+        place.rank,
+        place.world_size,
+        model.transforms[0],
+        model.tokenizer,
+        pin_memory=place.device.type == "cuda",
+    )
+
+
+def _checkpoints(context: Context, folder: RunFolder, node: Node, facts: dict[str, Any]) -> Checkpoints | None:
+    if folder.checkpoints is None:
+        return None
+    run_facts = RunFacts(folder.name, facts)
+    return Checkpoints(
+        folder.checkpoints, context.settings.run, context.messages, node, run_facts, context.place.device
+    )
 
 
 def _resumed_progress(resumed: Resumed, fresh: Progress, device: torch.device) -> Progress:
