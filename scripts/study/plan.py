@@ -55,7 +55,7 @@ DATA_SETS = {
         for name, folder, task, epochs in (
             ("emoji-scratch", "emoji-32", "retrieval", 6),
             ("cifar10-lt", "cifar10-lt", "zero-shot", 4),
-            ("quickdraw-lt", "quickdraw-lt", "zero-shot", 6),
+            ("quickdraw-lt", "quickdraw-lt", "zero-shot", 4),
         )
     },
 }
