@@ -19,6 +19,7 @@ METHODS = {
     "isogclr-log": "iSogCLR, log τ",
     "isogclr-recommended": "iSogCLR, preset",
 }
+LEARNED = [method for method in METHODS if method.startswith("isogclr")]
 COLUMNS = {
     "retrieval": {
         "mean_recall": "mean of all six",
@@ -44,17 +45,26 @@ COMMONNESS = {
     "caption_words": "frequency of the caption's words",
     "class_size": "size of the class",
 }
+SETTINGS = {
+    "batch": "Batch size",
+    "rho-batch": "Batch size and ρ",
+    "memory-batch": "Batch size and γ",
+    "gamma": "γ",
+    "memory": "Epochs and γ",
+    "rule": "Rules",
+    "start-typical": "Typical starts",
+}
 
 
 def write_all(rows: Rows, folder: Path) -> None:
     """`tables.md` and `figures/*.png` with the numbers of each figure in `data/*.csv`."""
-    parts = [summary(rows)]
+    parts = [summary(rows), "### Differences to SogCLR", _differences(rows, "sogclr")]
     for data_set in plan.DATA_SETS.values():
         found = select(rows, part="compare", data_set=data_set.name)
         if found:
             parts += [f"### {data_set.name}", _comparison(found, data_set.task), _chosen(rows, data_set)]
     parts.append(_semantics(rows))
-    for name, title in (("batch", "Batch size"), ("gamma", "γ"), ("memory", "Epochs and γ"), ("rule", "Rules")):
+    for name, title in SETTINGS.items():
         found = select(rows, part=name)
         if found:
             parts += [f"### {title}", _settings_table(found)]
@@ -93,6 +103,21 @@ def summary(rows: Rows) -> str:
     return _table(["", *(f"{one.name}: {one.metric.replace('_', ' ')}" for one in data_sets)], lines)
 
 
+def _differences(rows: Rows, baseline: str) -> str:
+    """Of the methods with temperatures of their own to another one, in every number of every data set."""
+    lines = []
+    for data_set in plan.DATA_SETS.values():
+        found = select(rows, part="compare", data_set=data_set.name)
+        for metric, title in COLUMNS[data_set.task].items() if found else ():
+            cells = []
+            for method in LEARNED:
+                pair = (select(found, method=method), select(found, method=baseline))
+                difference, half = paired_difference(*pair, metric)
+                cells.append(f"{difference:+.2f} ± {half:.2f}")
+            lines.append([data_set.name, title, *cells])
+    return _table(["", "", *(METHODS[method] for method in LEARNED)], lines)
+
+
 def _comparison(rows: Rows, task: str) -> str:
     columns = COLUMNS[task]
     lines = [
@@ -116,7 +141,7 @@ def _chosen(rows: Rows, data_set: Any) -> str:
 def _semantics(rows: Rows) -> str:
     lines = []
     for data_set in plan.DATA_SETS:
-        for method in ("isogclr", "isogclr-log"):
+        for method in LEARNED:
             found = select(rows, part="compare", data_set=data_set, method=method)
             for name, title in COMMONNESS.items():
                 metrics = [f"{side}_temperature_against_{name}" for side in ("image", "text")]
