@@ -167,7 +167,7 @@ class ISogCLRConfig(MovingAverageConfig):
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> ISogCLRConfig:
-        """The configuration of a name in `PRESETS`, with changes; a cosine γ needs `gamma_decay_steps`."""
+        """The configuration of a name in `PRESETS`, with changes."""
         if name not in PRESETS:
             raise ConfigError([f"preset is {name!r}, but must be one of {tuple(PRESETS)}"])
         return cls(**{**PRESETS[name], **changes})
@@ -183,8 +183,7 @@ class ISogCLRConfig(MovingAverageConfig):
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "paper": {},
     "recommended": {
-        "gamma": 0.9,
-        "gamma_schedule": "cosine",
+        "gamma": 1.0,
         "rho": 2.0,
         "temperature_init": 0.05,
         "temperature_optimizer": "log",
