@@ -19,6 +19,7 @@ METHODS = {
     "isogclr-log": "iSogCLR, log τ",
     "isogclr-recommended": "iSogCLR, preset",
 }
+MISSING = "–"  # not run
 LEARNED = [method for method in METHODS if method.startswith("isogclr")]
 COLUMNS = {
     "retrieval": {
@@ -94,8 +95,8 @@ def summary(rows: Rows) -> str:
         for data_set in data_sets:
             found = select(rows, part="compare", data_set=data_set.name)
             ours, baseline = select(found, method=method), select(found, method="clip")
-            cell = str(estimate(ours, data_set.metric))
-            if method != "clip":
+            cell = str(estimate(ours, data_set.metric)) if ours else MISSING
+            if ours and method != "clip":
                 difference, half = paired_difference(ours, baseline, data_set.metric)
                 cell += f" ({difference:+.2f} ± {half:.2f})"
             cells.append(cell)
@@ -111,9 +112,9 @@ def _differences(rows: Rows, baseline: str) -> str:
         for metric, title in COLUMNS[data_set.task].items() if found else ():
             cells = []
             for method in LEARNED:
-                pair = (select(found, method=method), select(found, method=baseline))
-                difference, half = paired_difference(*pair, metric)
-                cells.append(f"{difference:+.2f} ± {half:.2f}")
+                ours, theirs = (select(found, method=one) for one in (method, baseline))
+                difference, half = paired_difference(ours, theirs, metric)
+                cells.append(f"{difference:+.2f} ± {half:.2f}" if ours and theirs else MISSING)
             lines.append([data_set.name, title, *cells])
     return _table(["", "", *(METHODS[method] for method in LEARNED)], lines)
 
@@ -123,13 +124,15 @@ def _comparison(rows: Rows, task: str) -> str:
     lines = [
         [title, *(str(estimate(select(rows, method=method), metric)) for metric in columns)]
         for method, title in METHODS.items()
+        if select(rows, method=method)
     ]
     return _table(["", *columns.values()], lines)
 
 
 def _chosen(rows: Rows, data_set: Any) -> str:
-    chosen = best_settings(rows, data_set, plan.methods(data_set))
     tuned = select(rows, part="tune", data_set=data_set.name)
+    tried = {name: method for name, method in plan.methods(data_set).items() if select(tuned, method=name)}
+    chosen = best_settings(rows, data_set, tried)
     lines = []
     for method, setting in chosen.items():
         text = " ".join(f"{name}={value}" for name, value in sorted(setting.items()))
