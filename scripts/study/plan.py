@@ -153,6 +153,13 @@ def comparison(data_set: DataSet, chosen: Mapping[str, Flags], seeds: tuple[int,
             yield Run("compare", data_set, name, loss, setting, seed, "test", curve, semantics=True)
 
 
+def without_memory(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
+    """The chosen settings with γ 1, on the test part: what the preset, which has no memory, is to be compared with."""
+    for seed in SEEDS:
+        for name, knob in (("sogclr", "sogclr_gamma"), ("isogclr", "isogclr_gamma")):
+            yield Run("no-memory", data_set, name, name, {**chosen[name], knob: 1.0}, seed, "test")
+
+
 def ablations(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
     """One knob at a time around the chosen settings, on the validation part."""
     for part, method, changes in (*_starts(), *_radii(), *_batches(data_set, chosen), *_memory(), *_rules()):
