@@ -154,7 +154,7 @@ def comparison(data_set: DataSet, chosen: Mapping[str, Flags], seeds: tuple[int,
 
 
 def without_memory(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
-    """The chosen settings with γ 1, on the test part: what the preset, which has no memory, is to be compared with."""
+    """The chosen settings with γ 1, on the test part: to stand beside the preset, which has no memory."""
     for seed in SEEDS:
         for name, knob in (("sogclr", "sogclr_gamma"), ("isogclr", "isogclr_gamma")):
             yield Run("no-memory", data_set, name, name, {**chosen[name], knob: 1.0}, seed, "test")
