@@ -254,8 +254,19 @@ def _rho_figure(rows: Rows, folder: Path) -> None:
 
 
 def _batch_figure(rows: Rows, folder: Path) -> None:
+    """The chosen settings themselves, from their trials, stand at the batch that everything else has."""
+    frozen = plan.DATA_SETS["emoji-frozen"]
     knobs = dict.fromkeys(("clip", "sogclr", "isogclr", "isogclr-log"), "batch_size")
-    _draw_lines(folder, "batch", "Batch size", _lines(rows, "batch", knobs), "pairs in a batch", logarithmic=True)
+    lines = _lines(rows, "batch", knobs)
+    tuned = select(rows, part="tune", data_set=frozen.name)
+    for method, points in lines.items():
+        best = max(
+            last_value(select(tuned, method=method, setting=setting), "mean_recall")
+            for setting in {row["setting"] for row in select(tuned, method=method)}
+        )
+        points.append((frozen.flags["batch_size"], best))
+        points.sort()
+    _draw_lines(folder, "batch", "Batch size", lines, "pairs in a batch", logarithmic=True)
 
 
 def _curve_figure(rows: Rows, folder: Path) -> None:
