@@ -19,6 +19,7 @@ class DataSet:
         task: `retrieval` (recall between pictures and captions), or `zero-shot` (needs `classes.json`).
         flags: of `training.main`; `{folder}` stands for the folder.
         fixed_pictures: no augmentation, so that an example can be kept from epoch to epoch.
+        train_shards: only the first so many; None takes all.
     """
 
     name: str
@@ -26,6 +27,7 @@ class DataSet:
     task: str
     flags: Flags
     fixed_pictures: bool = False
+    train_shards: int | None = None
 
     @property
     def metric(self) -> str:

@@ -7,6 +7,7 @@ are asked there; from scratch and on long-tailed data every method gets fewer tr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,20 @@ def without_memory(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[R
     for seed in SEEDS:
         for name, knob in (("sogclr", "sogclr_gamma"), ("isogclr", "isogclr_gamma")):
             yield Run("no-memory", data_set, name, name, {**chosen[name], knob: 1.0}, seed, "test")
+
+
+def less_data(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
+    """A quarter, a half and all of the training pairs, on the validation part: do ρ and γ depend on how many?"""
+    changes: tuple[tuple[str, Flags], ...] = (
+        ("clip", {}),
+        *(("sogclr", {"sogclr_gamma": gamma}) for gamma in (0.8, 1.0)),
+        *(("isogclr-log", {"isogclr_rho": rho, "isogclr_gamma": 1.0}) for rho in (1.0, 2.0, 3.0)),
+    )
+    for shards in (2, 4, 8):
+        part = replace(data_set, name=f"{data_set.name}-{shards}-of-8", train_shards=shards)
+        for method, change in changes:
+            setting = {**chosen[method], **change}
+            yield Run("less-data", part, method, method.split("-")[0], setting, TUNING_SEED, "validation")
 
 
 def ablations(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:

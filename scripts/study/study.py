@@ -68,6 +68,7 @@ def _study(data_set: DataSet, results: Results, options: argparse.Namespace) -> 
     if data_set.name == "emoji-frozen" and not options.method:
         run(plan.ablations(data_set, chosen))
         run(plan.without_memory(data_set, chosen))
+        run(plan.less_data(data_set, chosen))
 
 
 def _options() -> argparse.Namespace:

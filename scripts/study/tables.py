@@ -50,6 +50,7 @@ SETTINGS = {
     "batch": "Batch size",
     "rho-batch": "Batch size and ρ",
     "memory-batch": "Batch size and γ",
+    "less-data": "Less data",
     "gamma": "γ",
     "memory": "Epochs and γ",
     "rule": "Rules",
@@ -159,11 +160,11 @@ def _settings_table(rows: Rows) -> str:
     """Every run of an ablation with what it was worth."""
     lines = []
     for method, title in METHODS.items():
-        for setting in dict.fromkeys(row["setting"] for row in select(rows, method=method)):
-            found = select(rows, method=method, setting=setting)
-            metric = "mean_recall"
-            lines.append([title, f"`{setting}`", f"{last_value(found, metric):.2f}"])
-    return _table(["", "setting", "mean recall, validation"], lines)
+        ours = select(rows, method=method)
+        for data_set, setting in dict.fromkeys((row["data_set"], row["setting"]) for row in ours):
+            found = select(ours, data_set=data_set, setting=setting)
+            lines.append([data_set, title, f"`{setting}`", f"{last_value(found, 'mean_recall'):.2f}"])
+    return _table(["data set", "", "setting", "mean recall, validation"], lines)
 
 
 def _value(setting: str, name: str) -> float:

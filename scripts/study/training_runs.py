@@ -101,7 +101,7 @@ def command_line(run: Run, data: Path, work: Path) -> list[str]:
     """The arguments of `training.main`."""
     flags: dict[str, Any] = {
         "loss": run.loss,
-        "train_data": _pattern(data, "train"),
+        "train_data": _pattern(data, "train", run.data_set.train_shards),
         "dataset_type": "webdataset",
         "seed": run.seed,
         "logs": work,
@@ -145,8 +145,8 @@ def _with_start(model: str, temperature: float, work: Path) -> str:
     return f"local-dir:{target}"
 
 
-def _pattern(data: Path, split: str) -> str:
-    shards = sorted(data.glob(f"{split}-*.tar"))
+def _pattern(data: Path, split: str, count: int | None = None) -> str:
+    shards = sorted(data.glob(f"{split}-*.tar"))[:count]
     if not shards:
         raise SystemExit(f"{data} has no {split}-*.tar: docs/study.md says how the data sets are made")
     return "{" + ",".join(str(shard) for shard in shards) + "}" if len(shards) > 1 else str(shards[0])
