@@ -119,6 +119,17 @@ class TestResults:
         with pytest.raises(SystemExit, match="has columns"):
             runs.Results(tmp_path / "other.csv")
 
+    def test_part_of_the_training_shards(self, tmp_path: Path) -> None:
+        for name in ("train-000", "train-001", "train-002", "validation-000", "validation-001"):
+            (tmp_path / f"{name}.tar").touch()
+        chosen = {name: method.trials[0] for name, method in plan.methods(FROZEN).items()}
+        first = next(plan.less_data(FROZEN, chosen))
+        assert (first.data_set.name, first.data_set.train_shards) == ("emoji-frozen-2-of-8", 2)
+        line = " ".join(runs.command_line(first, tmp_path, tmp_path))
+        assert "train-001.tar" in line
+        assert "train-002.tar" not in line
+        assert "validation-001.tar" in line
+
     def test_no_shards(self, tmp_path: Path) -> None:
         with pytest.raises(SystemExit, match=r"has no train-\*\.tar"):
             runs.command_line(a_run(), tmp_path, tmp_path)
