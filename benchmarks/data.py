@@ -29,12 +29,12 @@ from webdataset import TarWriter
 
 from benchmarks import measure
 from isogclr.shard_index import ShardIndex
-from training.data import TrainData
-from training.data_config import DataConfig
-from training.positions import Position
-from training.seeds import derive_seed, generators_preserved, seed_augmentation
-from training.shard_source import ShardSource
-from training.tally import Tally
+from training.data.epoch import TrainData
+from training.data.position import Position
+from training.data.shards import ShardSource
+from training.data.tally import Tally
+from training.randomness import derive_seed, generators_preserved, seed_augmentation
+from training.settings import DataSettings
 
 REPETITIONS = 5
 SHARDS, SAMPLES_PER_SHARD, PIXELS, BATCH = 4, 192, 256, 64
@@ -92,7 +92,7 @@ def preparation() -> tuple[Any, Any]:
 
 
 def open_ours(urls: str, index: ShardIndex, workers: int) -> TrainData:
-    config = DataConfig(urls, batch_size=BATCH, workers=workers, seed=0)
+    config = DataSettings(urls, batch_size=BATCH, workers=workers, seed=0)
     return TrainData.open(config, index, 0, 1, *preparation())
 
 

@@ -25,7 +25,7 @@ from benchmarks import measure
 from isogclr.shard_index.build import build_index
 from isogclr.shard_index.index import ShardIndex
 from isogclr.shard_index.listing import Listing, list_shard
-from isogclr.shard_index.writer import IndexWriter, ShardRecord
+from isogclr.shard_index.saving import IndexWriter, ShardRecord
 
 REPETITIONS = 7
 SHARDS, SAMPLES_PER_SHARD, IMAGE_BYTES, TEXT_BYTES = 12, 2500, 20_000 - 200, 200

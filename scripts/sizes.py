@@ -15,7 +15,7 @@ from isogclr.config import ISogCLRConfig
 from isogclr.losses import ISogCLRLoss, SampleState
 from isogclr.state import schema_for
 from isogclr.state.layout import Header
-from training.sample_state import pack
+from training.store.table import pack
 
 KEY_BYTES = 9  # img2dataset: 000070042
 KEY_END_BYTES = 4

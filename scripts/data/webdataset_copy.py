@@ -16,7 +16,7 @@ from clip_benchmark.datasets.builder import build_dataset
 from clip_benchmark.webdataset_builder import PIL_to_bytes, convert_dataset, convert_retrieval_dataset
 
 from isogclr.errors import InputError, IsogclrError
-from isogclr.evaluation.layout import locate
+from isogclr.evaluation.data_folders import locate
 from isogclr.evaluation.suites import DATASETS, RETRIEVAL
 
 

@@ -15,11 +15,11 @@ import torch
 from grid import Run
 from PIL import Image
 
-from isogclr.embeddings import Embedder
-from isogclr.evaluation.checkpoints import load_model
-from isogclr.evaluation.encoder import Encoder
+from isogclr.models.checkpoints import load_model
+from isogclr.models.embeddings import Embedder
+from isogclr.models.encoder import Encoder
 from isogclr.report.commonness import neighbour_similarity, rank_correlation, word_frequency
-from isogclr.report.run import load_runs
+from isogclr.report.loading import load_runs
 from isogclr.shard_index.index import ShardIndex
 from isogclr.state.snapshot import Snapshot
 

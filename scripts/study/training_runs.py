@@ -201,8 +201,8 @@ def _remember_examples() -> None:
     Only for pictures that no augmentation changes: then an example is the same at every visit, and the run is the
     same, bit for bit.
     """
-    from training.shard_source import ShardSource  # noqa: PLC0415
-    from training.stream import Preparation  # noqa: PLC0415
+    from training.data.shards import ShardSource  # noqa: PLC0415
+    from training.data.worker import Preparation  # noqa: PLC0415
 
     decode, read = Preparation.example, ShardSource.read_shard
     examples: dict[int, Any] = {}

@@ -116,7 +116,7 @@ def _add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 
 
 def _run_export(options: argparse.Namespace) -> None:
-    from isogclr.evaluation.export import export  # noqa: PLC0415
+    from isogclr.models.model_folder import export  # noqa: PLC0415
 
     names = export(options.checkpoint, options.folder, options.model)
     print(f"wrote {', '.join(names)} to {options.folder}; load it as local-dir:{options.folder}")
@@ -195,7 +195,7 @@ def _run_report(options: argparse.Namespace) -> None:
         raise InputError(f"{error}: a report needs matplotlib and jinja2; `pip install isogclr[report]`") from error
 
     def load_embedder(checkpoint: Path) -> Embed:
-        from isogclr.embeddings import Embedder  # noqa: PLC0415 (torch)
+        from isogclr.models.embeddings import Embedder  # noqa: PLC0415 (torch)
 
         return Embedder(checkpoint, options.model, options.device)
 
@@ -277,7 +277,7 @@ def _add_index_build(actions: argparse._SubParsersAction[argparse.ArgumentParser
 
 def _run_index_build(options: argparse.Namespace) -> None:
     from isogclr.shard_index.build import build_index  # noqa: PLC0415 (numpy takes longer to import than --help may take)
-    from isogclr.shard_index.sources import CsvColumns  # noqa: PLC0415
+    from isogclr.shard_index.patterns import CsvColumns  # noqa: PLC0415
 
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
@@ -316,7 +316,7 @@ def _run_index_info(options: argparse.Namespace) -> None:
 
 def _run_index_verify(options: argparse.Namespace) -> None:
     from isogclr.shard_index.index import ShardIndex  # noqa: PLC0415
-    from isogclr.shard_index.sources import expand_sources  # noqa: PLC0415
+    from isogclr.shard_index.patterns import expand_sources  # noqa: PLC0415
 
     index = ShardIndex.load(options.index)
     index.verify()

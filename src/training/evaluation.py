@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from isogclr.evaluation.in_training import evaluate_model, locate_suite
-from training.metrics import MetricLog
 from training.model import Model
 from training.open_clip_bridge import OpenClip, Place
-from training.seeds import generators_preserved
+from training.randomness import generators_preserved
 from training.settings import EvaluationSettings
+from training.steps.metric_log import MetricLog
 
 # The run's precision as `isogclr eval` names it; the weights of others are half themselves.
 _PRECISIONS = {"amp": "amp", "amp_bf16": "amp_bf16", "amp_bfloat16": "amp_bf16"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
@@ -11,23 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import open_clip
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from isogclr import model_configs, text_tower
 from isogclr.errors import ConfigError, TextTowerError
+from isogclr.models import model_configs, text_tower
 from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, SIGLIP_MODEL_OPTIONS, Place
+from training.randomness import seed_everything
 from training.settings import ModelSettings
-
-
-def seed_everything(seed: int, rank: int = 0) -> None:
-    """Seed all generators as open_clip does: with rank 0 before the model, with the own rank after it."""
-    torch.manual_seed(seed + rank)
-    np.random.seed(seed + rank)  # noqa: NPY002 (transforms use the global one)
-    random.seed(seed + rank)
 
 
 @dataclass
@@ -96,7 +88,7 @@ def create_model(settings: ModelSettings, place: Place, seed: int, tower: Path |
 def prepare_text_tower(settings: ModelSettings, target: Path) -> Path | None:
     """The folder of the text tower, if it does not come from where open_clip would look. On one rank.
 
-    A DistilBERT becomes a BERT, written to `target`; see `isogclr.text_tower`.
+    A DistilBERT becomes a BERT, written to `target`; see `isogclr.models.text_tower`.
     """
     folder = settings.text_model
     if folder is None:

@@ -12,20 +12,22 @@ import torch
 
 from isogclr.distributed import Messages, Ranks, end_group
 from isogclr.errors import ConfigError, TrainingError
-from training import params, rendezvous, resume
-from training.agreement import check_versions
+from training import params
+from training.commits import resume
+from training.commits.resume import Resumed
+from training.epochs import Context, train
 from training.evaluation import Evaluation
-from training.failures import FAILED_EXIT_CODE, FailureWatch, end_process
-from training.metrics import MetricLog
+from training.folder import RunFolder, configuration, copy_code, describe, open_folder, versions
 from training.model import Model, create_model, prepare_text_tower
-from training.nodes import find_node
 from training.open_clip_bridge import OpenClip
-from training.resume import Resumed
-from training.run_folder import RunFolder, configuration, copy_code, describe, open_folder, versions
-from training.session import Context, train
+from training.ranks import rendezvous
+from training.ranks.agreement import check_versions
+from training.ranks.failures import FAILED_EXIT_CODE, FailureWatch, end_process
+from training.ranks.node import find_node
 from training.signals import STOPPED_EXIT_CODE, StopRequest
-from training.sources_setup import check_not_in_use, live_file
-from training.state_folder import choose_state_folder
+from training.steps.metric_log import MetricLog
+from training.store.opening import check_not_in_use, live_file
+from training.store.placement import choose_state_folder
 
 USAGE_EXIT_CODE = 2
 

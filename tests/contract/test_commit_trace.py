@@ -11,7 +11,7 @@ from isogclr.state.generations import STORE_SNAPSHOT, prune, write_generation
 from isogclr.state.manifest import MANIFEST
 from isogclr.state.memory import MemoryStore
 from isogclr.state.schema import ISOGCLR
-from store_cases import FINGERPRINT, values_of
+from support.store_cases import FINGERPRINT, values_of
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ import torch
 
 from isogclr.distributed import Ranks
 from training import open_clip_bridge, params
-from training.loss_setup import create_loss
+from training.loss import create_loss
 
 # open_clip's functions that get the whole of its arguments from the bridge.
 DEVICE = [open_clip_train.distributed.init_distributed_device]

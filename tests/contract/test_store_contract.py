@@ -16,7 +16,7 @@ from isogclr.errors import (
 from isogclr.state.layout import BLOCK_ROWS
 from isogclr.state.schema import GLOBAL_TEMPERATURE, ISOGCLR, ISOGCLR_ADAM, STATELESS
 from isogclr.state.snapshot import Snapshot
-from store_cases import FILE, FINGERPRINT, MEMORY, numbers_in, values_of
+from support.store_cases import FILE, FINGERPRINT, MEMORY, numbers_in, values_of
 
 SCHEMAS = [ISOGCLR, ISOGCLR_ADAM, GLOBAL_TEMPERATURE, STATELESS]
 

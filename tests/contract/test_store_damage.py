@@ -34,7 +34,7 @@ from isogclr.state.manifest import MANIFEST
 from isogclr.state.schema import ISOGCLR, STATELESS
 from isogclr.state.snapshot import Snapshot
 from isogclr.state.store import StateStore
-from store_cases import FILE, FINGERPRINT, MEMORY, small_snapshot, values_of
+from support.store_cases import FILE, FINGERPRINT, MEMORY, small_snapshot, values_of
 
 
 def _verify(path):

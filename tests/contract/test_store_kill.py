@@ -29,7 +29,7 @@ from isogclr.state.generations import (
 from isogclr.state.layout import BLOCK_ROWS
 from isogclr.state.schema import ISOGCLR
 from isogclr.state.store import StateStore
-from store_cases import FINGERPRINT, values_of
+from support.store_cases import FINGERPRINT, values_of
 
 ROWS = 3 * BLOCK_ROWS + 17
 KILLS = 150

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from isogclr.state.generations import STORE_SNAPSHOT, latest, prune, write_generation
 from isogclr.state.layout import BLOCK_ROWS
 from isogclr.state.schema import GLOBAL_TEMPERATURE, ISOGCLR, ISOGCLR_ADAM, STATELESS
-from store_cases import FILE, LAGGING_FILE, MEMORY, numbers_in, values_of
+from support.store_cases import FILE, LAGGING_FILE, MEMORY, numbers_in, values_of
 
 FIRST_ROWS = BLOCK_ROWS + 10
 CORNERS = (0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, FIRST_ROWS - 1)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from distributed.gloo import run_ranks
 from isogclr.distributed import FailureBoard, Messages, Ranks, end_group
-from training import failures
-from training.failures import FailureWatch
+from support.gloo import run_ranks
+from training.ranks import failures
+from training.ranks.failures import FailureWatch
 
 ANSWER_SECONDS = 0.5
 

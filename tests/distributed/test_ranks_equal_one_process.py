@@ -8,12 +8,12 @@ import warnings
 import pytest
 import torch
 
-from distributed.gloo import TIMEOUT_SECONDS, run_ranks
-from distributed.two_towers import Case, Outcome, train
 from isogclr.config import CyCLIPConfig, ISogCLRConfig, SogCLRConfig
 from isogclr.distributed import Ranks
 from isogclr.errors import InputError
 from isogclr.losses import ContrastiveLoss, loss_class
+from support.gloo import TIMEOUT_SECONDS, run_ranks
+from support.two_towers import Case, Outcome, train
 
 CONFIGS = {"isogclr": ISogCLRConfig, "sogclr": SogCLRConfig, "cyclip": CyCLIPConfig}
 ISOGCLR_OPTIONS = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from distributed.gloo import run_ranks
 from isogclr.distributed import Messages, Ranks
 from isogclr.errors import TrainingError
-from training.resume import find
+from support.gloo import run_ranks
+from training.commits.resume import find
 
 
 def resume(path: str) -> str:

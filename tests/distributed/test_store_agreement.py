@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from distributed.gloo import run_ranks
 from isogclr.distributed import Messages, Ranks
 from isogclr.errors import StoresDifferError
 from isogclr.state import MemoryStore, schema_for
 from isogclr.state.layout import BLOCK_ROWS
-from training.nodes import Node
-from training.store_agreement import check_stores_agree, forget_changes
+from support.gloo import run_ranks
+from training.ranks.node import Node
+from training.store.comparison import check_stores_agree, forget_changes
 
 ROWS = 100 * BLOCK_ROWS + 7
 NODES_OF_RANKS = (0, 0, 1, 1, 2)

@@ -27,7 +27,7 @@ from isogclr.errors import (
 from isogclr.state.lock import StoreLock, lock_holder
 from isogclr.state.schema import ISOGCLR
 from isogclr.state.store import StateStore
-from store_cases import FINGERPRINT, numbers_in, values_of
+from support.store_cases import FINGERPRINT, numbers_in, values_of
 
 CONTEXT = get_context("fork")
 ROWS = 6000

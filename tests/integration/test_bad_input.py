@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from micro_run import arguments, run, start, write_csv, write_model, write_shards
-from run_state import assert_same_end, last_commit
+from support.micro_run import arguments, run, start, write_csv, write_model, write_shards
+from support.run_state import assert_same_end, last_commit
 
 SECONDS = 40  # within which all ranks must have ended
 
@@ -247,7 +247,7 @@ def test_a_crash_in_an_evaluation_loses_no_epoch(tmp_path: Path) -> None:
     data, model = write_shards(tmp_path / "data", [16]), write_model(tmp_path / "model")
     validation = write_shards(tmp_path / "val", [8])
     line = arguments(model, data, tmp_path / "logs", "a", val_data=validation, epochs=1)
-    run(line, tmp_path, expected=1, module="crashing_evaluation_main")
+    run(line, tmp_path, expected=1, module="saboteurs.crashing_evaluation")
     job = run([*line, "--resume", "latest"], tmp_path)
     assert "100.0% of the epoch done" in job.text
     assert "Train Epoch" not in job.text

@@ -16,9 +16,9 @@ from torch.utils.data import get_worker_info
 from webdataset.filters import _shuffle
 
 from isogclr.shard_index import ShardIndex
-from training.data_config import DataConfig
-from training.seeds import derive_seed
-from training_data import numbers, open_data, plain_transform, read, tokenize, write_shards
+from support.training_data import numbers, open_data, plain_transform, read, tokenize, write_shards
+from training.randomness import derive_seed
+from training.settings import DataSettings
 
 SEED = 7
 SIZES = [31, 4, 17, 58, 9, 23, 40]  # uneven: some workers begin again while others are not through
@@ -85,7 +85,7 @@ def test_batches_are_those_of_open_clip(
             world_size=world_size,
         )
         theirs = open_clip_train.data.get_wds_dataset(args, plain_transform, is_train=True, tokenizer=tokenize)
-        config = DataConfig(urls, batch_size=BATCH, workers=workers, seed=SEED, num_samples=num_samples)
+        config = DataSettings(urls, batch_size=BATCH, workers=workers, seed=SEED, num_samples=num_samples)
         ours = open_data(config, index, rank, world_size)
         assert ours.batches_per_epoch == theirs.dataloader.num_batches
         assert ours.samples_per_epoch == theirs.dataloader.num_samples

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from data_scripts import script
-from evaluation_data import Tiny, pairs, tiny_model, write_flickr30k, write_mscoco
 from isogclr.errors import InputError, MissingDataError
 from isogclr.evaluation.in_training import evaluate_model, locate_suite
 from isogclr.evaluation.suites import DATASETS
+from support.data_scripts import script
+from support.evaluation_data import Tiny, pairs, tiny_model, write_flickr30k, write_mscoco
 
 
 @pytest.fixture(scope="module")

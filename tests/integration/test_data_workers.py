@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from isogclr.shard_index import ShardIndex
-from training.data_config import DataConfig
-from training_data import assert_same, open_data, read, write_shards
+from support.training_data import assert_same, open_data, read, write_shards
+from training.settings import DataSettings
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def workers() -> Callable[[], list[int]]:
 def test_workers_outlive_signals(tmp_path: Path, workers: Callable[[], list[int]], number: signal.Signals) -> None:
     urls = write_shards(tmp_path / "shards", [30] * 4)
     index = ShardIndex.build(urls, tmp_path / "index")
-    data = open_data(DataConfig(urls, batch_size=4, workers=2), index)
+    data = open_data(DataSettings(urls, batch_size=4, workers=2), index)
     expected = read(data.epoch(0))
     found = []
     batches = iter(data.epoch(0))
@@ -47,7 +47,7 @@ def test_workers_outlive_signals(tmp_path: Path, workers: Callable[[], list[int]
 def test_close_in_mid_epoch_ends_the_workers(tmp_path: Path, workers: Callable[[], list[int]]) -> None:
     urls = write_shards(tmp_path / "shards", [30] * 4)
     index = ShardIndex.build(urls, tmp_path / "index")
-    data = open_data(DataConfig(urls, batch_size=4, workers=2), index)
+    data = open_data(DataSettings(urls, batch_size=4, workers=2), index)
     next(iter(data.epoch(0)))
     assert len(workers()) == 2
     data.close()
@@ -58,9 +58,9 @@ def test_close_in_mid_epoch_ends_the_workers(tmp_path: Path, workers: Callable[[
 
 PROGRAM = """
 import sys, time
-from training_data import open_data, plain_transform, write_shards
+from support.training_data import open_data, plain_transform, write_shards
 from isogclr.shard_index import ShardIndex
-from training.data_config import DataConfig
+from training.settings import DataSettings
 from pathlib import Path
 
 def slow(image):
@@ -70,7 +70,7 @@ def slow(image):
 folder = Path(sys.argv[1])
 urls = write_shards(folder / "shards", [30] * 4)
 index = ShardIndex.build(urls, folder / "index")
-data = open_data(DataConfig(urls, batch_size=2, workers=2), index, transform=slow)
+data = open_data(DataSettings(urls, batch_size=2, workers=2), index, transform=slow)
 batches = iter(data.epoch(0))
 next(batches)
 raise SystemExit(7)

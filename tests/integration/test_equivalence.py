@@ -11,9 +11,9 @@ import torch
 
 from isogclr.state import Schema, schema_for
 from isogclr.state.schema import Values
-from micro_run import arguments, metrics, run, stored, weights, write_model, write_shards
-from one_process import train_in_one_process
-from recording_main import recorded
+from saboteurs.recording import recorded
+from support.micro_run import arguments, metrics, run, stored, weights, write_model, write_shards
+from support.one_process import train_in_one_process
 
 TEMPERATURES = {"isogclr_rho": 1.0, "isogclr_temperature_init": 0.1, "isogclr_temperature_rate": 0.01}
 # The gradient of a key's bias is exactly 0; Adam would blow its rounding errors up to whole steps.
@@ -82,7 +82,7 @@ def test_ranks_equal_one_process(tmp_path: Path, model: str, ranks: int, flags: 
     line = arguments(
         model, data, tmp_path / "logs", "ranks", loss="isogclr", epochs=2, eps=EPS, **TEMPERATURES, **flags
     )
-    run(line, tmp_path, ranks=ranks, module="recording_main", environment={"RECORD_FOLDER": str(tmp_path)})
+    run(line, tmp_path, ranks=ranks, module="saboteurs.recording", environment={"RECORD_FOLDER": str(tmp_path)})
     rows = recorded(tmp_path, ranks)
     folder = tmp_path / "logs" / "ranks"
     expected_model, store = train_in_one_process(line, folder / "index", ranks, rows)
@@ -97,7 +97,7 @@ def test_the_shard_order_changes_with_the_epoch(tmp_path: Path, model: str) -> N
     """A known mistake: with a frozen order the same samples always meet."""
     data = write_shards(tmp_path / "data", [16] * 4)
     line = arguments(model, data, tmp_path / "logs", "order", epochs=2)
-    run(line, tmp_path, ranks=2, module="recording_main", environment={"RECORD_FOLDER": str(tmp_path)})
+    run(line, tmp_path, ranks=2, module="saboteurs.recording", environment={"RECORD_FOLDER": str(tmp_path)})
     rows = recorded(tmp_path, 2)
     steps = len(rows[0]) // 2
     first, second = ({row for step in part for row in step} for part in (rows[0][:steps], rows[0][steps:]))

@@ -21,7 +21,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from evaluation_data import (
+from isogclr.cli import main
+from isogclr.evaluation.suites import CLASSIFICATION, RETRIEVAL, metric_names
+from support.evaluation_data import (
     Pairs,
     Tiny,
     class_names,
@@ -34,8 +36,6 @@ from evaluation_data import (
     write_mscoco,
     write_retrieval_copy,
 )
-from isogclr.cli import main
-from isogclr.evaluation.suites import CLASSIFICATION, RETRIEVAL, metric_names
 
 FLICKR = pairs(14)
 COCO = pairs(13, (5, 6, 1))  # MSCOCO has images with more than five captions
@@ -226,7 +226,7 @@ def test_a_repeated_call_computes_nothing(
     def refuse(*_: object) -> None:
         raise AssertionError("a model was loaded")
 
-    monkeypatch.setattr("isogclr.evaluation.checkpoints.load_model", refuse)
+    monkeypatch.setattr("isogclr.models.checkpoints.load_model", refuse)
     assert evaluate(small, output, *SMALL, checkpoint=world.checkpoint) == 0
     assert capsys.readouterr().out == first
     assert {path: path.stat().st_mtime_ns for path in output.glob("*.json")} == before

@@ -9,9 +9,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from evaluation_data import pairs, write_retrieval_copy
 from isogclr.cli import main
-from micro_run import arguments, metrics, run, weights, write_model, write_shards
+from support.evaluation_data import pairs, write_retrieval_copy
+from support.micro_run import arguments, metrics, run, weights, write_model, write_shards
 
 
 def test_the_suite_is_measured_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

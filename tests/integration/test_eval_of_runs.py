@@ -9,10 +9,10 @@ import open_clip
 import pytest
 import torch
 
-from evaluation_data import pairs, write_retrieval_copy
 from isogclr.cli import main
-from isogclr.evaluation.checkpoints import load_model
-from micro_run import arguments, run, weights, write_model, write_shards
+from isogclr.models.checkpoints import load_model
+from support.evaluation_data import pairs, write_retrieval_copy
+from support.micro_run import arguments, run, weights, write_model, write_shards
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ import torch
 from huggingface_hub import ModelCard
 from safetensors import safe_open
 
-from evaluation_data import MODEL, Tiny, save_checkpoint, tiny_model
 from isogclr.cli import main
+from support.evaluation_data import MODEL, Tiny, save_checkpoint, tiny_model
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-import failing_run
-from micro_run import Job, arguments, ended, run, start, write_model, write_shards
-from run_state import assert_same_end, last_commit
+from saboteurs import failing
+from support.micro_run import Job, arguments, ended, run, start, write_model, write_shards
+from support.run_state import assert_same_end, last_commit
 
 SECONDS = 40  # within which all ranks must have ended
 STOPPED = 75
@@ -49,7 +49,7 @@ def assert_ends_well(job: Job, words: str, killed: int | None = None) -> None:
 def assert_resumable(line: list[str], folder: Path, ranks: int) -> None:
     """The last commit is whole, and a run goes on from it."""
     before = last_commit(folder / "logs" / "failing").training["step"]
-    stopping = {"module": "stopping_run", "environment": {"STOP_AT": "0"}, "expected": STOPPED}
+    stopping = {"module": "saboteurs.stopping", "environment": {"STOP_AT": "0"}, "expected": STOPPED}
     job = run(line, folder, ranks=ranks, **stopping)
     assert f"step {before}, " in job.text
     assert last_commit(folder / "logs" / "failing").training["step"] > before
@@ -70,8 +70,8 @@ def test_killed_rank(ranks: int, victim: int, model: str, data: str, tmp_path: P
 def test_rank_that_raises(ranks: int, victim: int, model: str, data: str, tmp_path: Path) -> None:
     line = command(model, data, tmp_path)
     variables = {"FAIL_RANK": str(victim), "FAIL_AT": "9"}
-    with ended(start(line, tmp_path, ranks=ranks, module="failing_run", environment=variables)) as job:
-        assert_ends_well(job, failing_run.MESSAGE)
+    with ended(start(line, tmp_path, ranks=ranks, module="saboteurs.failing", environment=variables)) as job:
+        assert_ends_well(job, failing.MESSAGE)
         assert job.text.count("Traceback") == 1
         assert f"| ERROR | rank {victim}: " in job.text
     assert_resumable(line, tmp_path, ranks)
@@ -82,8 +82,8 @@ def test_rank_that_raises_and_can_not_clean_up(victim: int, model: str, data: st
     """Finishing a W&B run, for one, may wait for a network that is down: the others must not wait with it."""
     line = command(model, data, tmp_path)
     variables = {"FAIL_RANK": str(victim), "FAIL_AT": "9", "HANGS": "1"}
-    with ended(start(line, tmp_path, ranks=2, module="failing_run", environment=variables)) as job:
-        assert_ends_well(job, failing_run.MESSAGE)
+    with ended(start(line, tmp_path, ranks=2, module="saboteurs.failing", environment=variables)) as job:
+        assert_ends_well(job, failing.MESSAGE)
 
 
 @pytest.mark.parametrize(("ranks", "victim"), [(1, 0), (2, 0), (2, 1)])

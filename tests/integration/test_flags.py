@@ -14,8 +14,8 @@ import pytest
 import torch
 from PIL import Image
 
-from both_programs import STEPS_PER_EPOCH, WHOLE_IMAGE, Case, Runs, checkpoint, scalars
-from micro_run import WORDS, arguments, metrics, run, write_shards
+from support.both_programs import STEPS_PER_EPOCH, WHOLE_IMAGE, Case, Runs, checkpoint, scalars
+from support.micro_run import WORDS, arguments, metrics, run, write_shards
 
 
 @pytest.fixture(scope="module")
@@ -243,8 +243,12 @@ def test_layers_that_open_clip_can_not_unlock(runs: Runs, tmp_path: Path) -> Non
 def test_a_compiled_model(runs: Runs, tmp_path: Path) -> None:
     """The same losses, and checkpoints whose names have no trace of it."""
     folders = {}
-    for module in ("training.main", "captured_main"):
-        flags = {"torchcompile": module == "captured_main", "train_num_samples": 24, "report_to": "tensorboard"}
+    for module in ("training.main", "saboteurs.compiling"):
+        flags = {
+            "torchcompile": module == "saboteurs.compiling",
+            "train_num_samples": 24,
+            "report_to": "tensorboard",
+        }
         run(arguments(runs.models[False], runs.data, tmp_path, module, **flags), tmp_path, module=module)
         folders[module] = tmp_path / module
     plain, compiled = folders.values()

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from isogclr.shard_index import ShardIndex
-from micro_run import arguments, metrics, run, write_model, write_shards
-from run_state import last_commit, state_by_sample
+from support.micro_run import arguments, metrics, run, write_model, write_shards
+from support.run_state import last_commit, state_by_sample
 
 SHARDS, SAMPLES = 4, 13  # of each shard 12 can be decoded
 USABLE = SHARDS * (SAMPLES - 1)
@@ -159,7 +159,7 @@ def test_shards_added_in_mid_epoch_are_visited_in_it(model: str, tmp_path: Path)
     pattern = write_shards(tmp_path / "data", [8] * 6)
     line = {"loss": "isogclr", "isogclr_rho": 1.0, "resume": "latest", "batch_size": 4}
     old = arguments(model, pattern.replace("005}", "003}"), tmp_path / "logs", "grown", **line)
-    run(old, tmp_path, module="stopping_run", environment={"STOP_AT": "3"}, expected=75)
+    run(old, tmp_path, module="saboteurs.stopping", environment={"STOP_AT": "3"}, expected=75)
     run(arguments(model, pattern, tmp_path / "logs", "grown", **line), tmp_path)
     rows = last_commit(tmp_path / "logs" / "grown").rows
     assert rows["visits"].tolist() == [1] * 48

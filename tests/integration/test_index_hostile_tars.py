@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from isogclr.errors import ShardWarning, UnreadableShardError
 from isogclr.shard_index.index import ShardIndex
 from isogclr.shard_index.listing import Listing, list_shard
+from isogclr.shard_index.patterns import expand_sources
 from isogclr.shard_index.sample_keys import sample_keys
-from isogclr.shard_index.sources import expand_sources
-from shard_writing import open_clip_samples, pairs, write_pairs, write_shard
+from support.shard_writing import open_clip_samples, pairs, write_pairs, write_shard
 
 GNU, PAX = tarfile.GNU_FORMAT, tarfile.PAX_FORMAT
 LONG = "directory/" * 30

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import build_killer
+from support import build_killer
 
 
 @pytest.fixture

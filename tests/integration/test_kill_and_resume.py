@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from micro_run import Job, arguments, metrics, run, start, write_csv, write_model, write_shards
-from run_state import assert_same_end
+from support.micro_run import Job, arguments, metrics, run, start, write_csv, write_model, write_shards
+from support.run_state import assert_same_end
 
 TRAINED = "Train Epoch:"
 EVEN, UNEVEN = (16, 16, 16, 16), (9, 30, 12, 25)  # of the uneven ones some workers begin again, others never end
@@ -169,7 +169,7 @@ def test_killed_at_every_point_of_a_commit(
     }
     run(lines["whole"], tmp_path)
     for point in points:
-        died = {"module": "dying_run", "environment": {"DIE_AT": point}, "expected": -signal.SIGKILL}
+        died = {"module": "saboteurs.dying", "environment": {"DIE_AT": point}, "expected": -signal.SIGKILL}
         run(lines["killed"], tmp_path, **died)
     run(lines["killed"], tmp_path)
     assert_same_end(tmp_path / "logs" / "killed", tmp_path / "logs" / "whole")

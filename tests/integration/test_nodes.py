@@ -11,7 +11,7 @@ import pytest
 
 from isogclr.state import generations
 from isogclr.state.filesystem import network_file_system
-from micro_run import Job, arguments, run, write_model, write_shards
+from support.micro_run import Job, arguments, run, write_model, write_shards
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def shared(tmp_path: Path) -> Iterator[Path]:
 
 
 def on_two_nodes(line: list[str], folder: Path, expected: int = 0, **environment: str) -> Job:
-    return run(line, folder, ranks=2, expected=expected, module="per_node_main", environment=environment)
+    return run(line, folder, ranks=2, expected=expected, module="saboteurs.per_node", environment=environment)
 
 
 def test_a_run_on_a_shared_file_system_keeps_its_stores_in_local_scratch(

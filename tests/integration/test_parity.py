@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from both_programs import OURS, STEPS_PER_EPOCH, THEIRS, Case, Runs, checkpoint, scalars
+from support.both_programs import OURS, STEPS_PER_EPOCH, THEIRS, Case, Runs, checkpoint, scalars
 
 ATTENTION_WIDTH = 32
 CLIP, SIGLIP = Case("clip-1-1"), Case("siglip-1-1", loss="siglip")

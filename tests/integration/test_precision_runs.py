@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from micro_run import arguments, run, stored, write_model, write_shards
+from support.micro_run import arguments, run, stored, write_model, write_shards
 
 
 def test_state_is_written_only_for_steps_that_were_taken(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_state_is_written_only_for_steps_that_were_taken(tmp_path: Path) -> None
         isogclr_rho=1.0,
         precision="amp",
     )
-    run(line, tmp_path, module="overflowing_main")
+    run(line, tmp_path, module="saboteurs.overflowing")
     visits = stored(tmp_path / "logs" / "amp")["visits"]
     assert sorted(visits.tolist()) == [0] * 16 + [1] * 16  # 4 steps of 8, of which the 2nd and 4th overflow
     content = torch.load(tmp_path / "logs" / "amp" / "checkpoints" / "epoch_1.pt", weights_only=True)

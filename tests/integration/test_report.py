@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from browser import emulate, open_page
 from isogclr import demo_data
 from isogclr.cli import main
 from isogclr.report.wording import share
-from report_runs import make_run
-from shard_writing import write_shard
+from support.browser import emulate, open_page
+from support.report_runs import make_run
+from support.shard_writing import write_shard
 
 SAMPLES = 240
 HOSTILE = {

@@ -8,7 +8,7 @@ import pytest
 
 from isogclr import demo_data
 from isogclr.cli import main
-from micro_run import arguments, run
+from support.micro_run import arguments, run
 
 
 @pytest.mark.slow

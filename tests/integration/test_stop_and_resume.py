@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from micro_run import Job, arguments, metrics, run, write_csv, write_model, write_shards
-from run_state import assert_same_end, last_commit, losses, read_rows
+from support.micro_run import Job, arguments, metrics, run, write_csv, write_model, write_shards
+from support.run_state import assert_same_end, last_commit, losses, read_rows
 
 STOPPED = 75
 EVEN = [16] * 6  # 96 samples, for 1, 2, 3 or 6 data workers
@@ -38,7 +38,9 @@ class Run:
             variables["STOP_AT"] = str(stop_at)
         line = arguments(*self._line, resume="latest", **{**self._flags, **changes})
         expected = 0 if stop_at is None else STOPPED
-        job = run(line, self._folder, ranks=ranks, expected=expected, module="stopping_run", environment=variables)
+        job = run(
+            line, self._folder, ranks=ranks, expected=expected, module="saboteurs.stopping", environment=variables
+        )
         assert "Traceback" not in job.text
         return job
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_scripts import SCRIPTS, script
-from micro_run import write_model, write_shards
+from support.data_scripts import SCRIPTS, script
+from support.micro_run import write_model, write_shards
 
 grid, runs = (script(name, "study") for name in ("grid", "training_runs"))
 pytestmark = pytest.mark.slow

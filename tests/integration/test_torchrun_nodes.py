@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from micro_run import arguments, stored, write_model, write_shards
+from support.micro_run import arguments, stored, write_model, write_shards
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 180
@@ -37,7 +37,7 @@ def agents(line: list[str], folder: Path, **environment: str) -> list[subprocess
     started = []
     for node in range(2):
         with (folder / f"agent-{node}.txt").open("ab") as output:
-            command = [str(torchrun), *options, "--node-rank", str(node), "-m", "--", "recording_main", *line]
+            command = [str(torchrun), *options, "--node-rank", str(node), "-m", "--", "saboteurs.recording", *line]
             started.append(subprocess.Popen(command, stdout=output, stderr=output, env=variables, cwd=folder))
     return started
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from isogclr.state import schema_for
-from micro_run import metrics, stored, weights
-from one_process import train_in_one_process
-from recording_main import recorded
+from saboteurs.recording import recorded
 from slurm.cluster import Slurm
 from slurm.training_job import Place
+from support.micro_run import metrics, stored, weights
+from support.one_process import train_in_one_process
 
 RANKS, BATCH, COLUMNS = 4, 8, 6
 

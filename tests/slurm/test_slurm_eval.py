@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from evaluation_data import pairs, save_checkpoint, tiny_model, write_flickr30k
 from slurm.cluster import Slurm
 from slurm.training_job import SCRIPTS, Place
+from support.evaluation_data import pairs, save_checkpoint, tiny_model, write_flickr30k
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import pytest
 from slurm.cluster import NODES, Job, Slurm, cluster
 from slurm.training_job import SCRIPTS, Place
 
-STUB = {"ISOGCLR_MODULE": "slurm_stub"}
+STUB = {"ISOGCLR_MODULE": "support.slurm_stub"}
 
 
 @pytest.fixture

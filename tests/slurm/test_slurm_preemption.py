@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from micro_run import metrics, stored
-from recording_main import recorded
+from saboteurs.recording import recorded
 from slurm.cluster import Job, Slurm, wait_until
 from slurm.training_job import Place
+from support.micro_run import metrics, stored
 
 EPOCHS, SAMPLES, BATCH = 2, 288, 8  # 36 steps an epoch
 
@@ -97,7 +97,7 @@ def rank_process(rank: int) -> int:
             command = (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if b"recording_main" in command and f"SLURM_PROCID={rank}".encode() in variables:
+        if b"saboteurs.recording" in command and f"SLURM_PROCID={rank}".encode() in variables:
             found.append(int(folder.name))
     assert found
     return min(found)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from micro_run import write_model, write_shards
 from slurm.cluster import Job, Slurm
+from support.micro_run import write_model, write_shards
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "scripts" / "slurm"
@@ -54,7 +54,7 @@ class Place:
             "ISOGCLR_HOME": str(REPOSITORY),
             "ISOGCLR_SETUP": "/dev/null",
             "ISOGCLR_PYTHON": sys.executable,
-            "ISOGCLR_MODULE": "recording_main",
+            "ISOGCLR_MODULE": "saboteurs.recording",
             "PYTHONPATH": str(REPOSITORY / "tests"),
             "RECORD_FOLDER": str(self.folder),
             "HF_HUB_OFFLINE": "1",

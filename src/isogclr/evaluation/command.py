@@ -9,8 +9,9 @@ from pathlib import Path
 
 from isogclr.durable import replace_file
 from isogclr.errors import EvaluationError, IsogclrError
+from isogclr.evaluation.data_folders import Located, locate
 from isogclr.evaluation.download import download
-from isogclr.evaluation.layout import Located, locate
+from isogclr.evaluation.result_tables import as_csv, as_markdown, as_text, tables_of
 from isogclr.evaluation.results import (
     Result,
     cache_key,
@@ -22,7 +23,6 @@ from isogclr.evaluation.results import (
     save_result,
 )
 from isogclr.evaluation.suites import Dataset, choose
-from isogclr.evaluation.tables import as_csv, as_markdown, as_text, tables_of
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _locate(dataset: Dataset, request: EvalRequest) -> Located:
 def _evaluate_checkpoint(
     checkpoint: Path, located: Sequence[Located], request: EvalRequest, report: _Report
 ) -> list[Result]:
-    from isogclr.evaluation.checkpoints import content_hash  # noqa: PLC0415 (torch takes seconds to import)
+    from isogclr.models.checkpoints import content_hash  # noqa: PLC0415 (torch takes seconds to import)
 
     fingerprint = content_hash(checkpoint)
     keys = [cache_key(fingerprint, request.model, one, request.precision) for one in located]
@@ -129,9 +129,9 @@ def _evaluate_checkpoint(
 def _measure_all(
     checkpoint: Path, missing: Sequence[tuple[Located, str]], request: EvalRequest, report: _Report
 ) -> list[Result]:
-    from isogclr.evaluation.checkpoints import load_model  # noqa: PLC0415
-    from isogclr.evaluation.encoder import Encoder, usable_device  # noqa: PLC0415
     from isogclr.evaluation.measure import Settings, measure  # noqa: PLC0415
+    from isogclr.models.checkpoints import load_model  # noqa: PLC0415
+    from isogclr.models.encoder import Encoder, usable_device  # noqa: PLC0415
 
     device = usable_device(request.device)
     loaded = load_model(checkpoint, request.model, device)

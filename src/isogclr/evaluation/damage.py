@@ -11,7 +11,7 @@ from typing import IO
 
 from PIL import Image, UnidentifiedImageError
 
-from isogclr.evaluation.layout import Located
+from isogclr.evaluation.data_folders import Located
 
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp")
 

@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from isogclr.errors import EvaluationError, IsogclrError, MissingDataError
-from isogclr.evaluation.encoder import Encoder, Preprocess, Tokenizer, in_evaluation_mode
-from isogclr.evaluation.layout import Located, locate
+from isogclr.evaluation.data_folders import Located, locate
 from isogclr.evaluation.measure import Settings, measure
 from isogclr.evaluation.suites import choose
+from isogclr.models.encoder import Encoder, Preprocess, Tokenizer, in_evaluation_mode
 
 _log = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from isogclr.errors import DamagedDataError, EvaluationError, IsogclrError
 from isogclr.evaluation.damage import unreadable_image
-from isogclr.evaluation.encoder import Encoder
-from isogclr.evaluation.layout import Located
+from isogclr.evaluation.data_folders import Located
 from isogclr.evaluation.metrics import mean_per_class_recall, retrieval_recall, top_k_accuracy
 from isogclr.evaluation.suites import RECALL_AT, RETRIEVAL, TOP_K
+from isogclr.models.encoder import Encoder
 
 
 @dataclass(frozen=True)

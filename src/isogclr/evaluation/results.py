@@ -13,7 +13,7 @@ from typing import Any
 
 from isogclr.durable import make_directory, replace_file
 from isogclr.errors import InputError
-from isogclr.evaluation.layout import Located
+from isogclr.evaluation.data_folders import Located
 
 _RECIPE_OF_CHECKPOINT = ("loss", "loss_config", "model", "model_config", "pretrained", "step", "epoch")
 _RECIPE_OF_RUN = ("train_data", "dataset_type", "batch_size", "accumulation", "world_size", "epochs")

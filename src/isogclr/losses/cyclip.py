@@ -7,12 +7,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isogclr import kernel
 from isogclr.config import CyCLIPConfig, check_kind
 from isogclr.distributed import Ranks
-from isogclr.kernel import Directions, Exponent, Exponents, Kept, Pairs, Statistics
+from isogclr.losses import kernel
 from isogclr.losses.base import ContrastiveLoss, Inputs, LossOutput, keep_in_graph
 from isogclr.losses.inputs import check_features, check_logit_scale
+from isogclr.losses.kernel import Directions, Exponent, Exponents, Kept, Pairs, Statistics
 from isogclr.losses.pairs import gather_pairs, pair_share
 
 

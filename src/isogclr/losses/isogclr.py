@@ -12,8 +12,8 @@ from torch.nn.functional import pad
 from isogclr import objective
 from isogclr.config import ISogCLRConfig, check_kind
 from isogclr.distributed import Ranks
-from isogclr.kernel import Directions
 from isogclr.losses.base import LossOutput, SampleState
+from isogclr.losses.kernel import Directions
 from isogclr.losses.moving_average import DIRECTIONS, Anchors, MovingAverageLoss, Step, mean_where
 
 QUANTILES = (0.05, 0.5, 0.95)

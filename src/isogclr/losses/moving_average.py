@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from isogclr import kernel, objective
+from isogclr import objective
 from isogclr.config import MovingAverageConfig
 from isogclr.distributed import Ranks
-from isogclr.kernel import Directions, Exponent, Exponents, Kept, Pairs, Statistics
+from isogclr.losses import kernel
 from isogclr.losses.base import ContrastiveLoss, Inputs, LossOutput, SampleState, keep_in_graph
 from isogclr.losses.inputs import check_features, check_rows, check_state
+from isogclr.losses.kernel import Directions, Exponent, Exponents, Kept, Pairs, Statistics
 from isogclr.losses.pairs import gather_pairs, pair_share
 
 DIRECTIONS = ("image", "text")

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from isogclr.distributed import Ranks
-from isogclr.kernel import Pairs
 from isogclr.losses.inputs import check_batch
+from isogclr.losses.kernel import Pairs
 
 PADDING = -1  # row of a pair that only fills up a gather
 

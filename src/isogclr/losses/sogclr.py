@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from isogclr.config import SogCLRConfig, check_kind
 from isogclr.distributed import Ranks
-from isogclr.kernel import Directions
 from isogclr.losses.base import LossOutput, SampleState
+from isogclr.losses.kernel import Directions
 from isogclr.losses.moving_average import MovingAverageLoss, Step
 
 

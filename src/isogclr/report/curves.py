@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from isogclr.report.canvas import Frame, Picture, Theme, draw, logarithmic, percent
-from isogclr.report.run import Run
+from isogclr.report.loading import Run
 
 RECALLS = ("image_to_text", "text_to_image")
 _ARROWS = {"image_to_text": "image → text", "text_to_image": "text → image"}

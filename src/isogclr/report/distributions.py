@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from isogclr.report.canvas import Frame, Picture, Theme, draw, logarithmic, percent
 from isogclr.report.curves import label
-from isogclr.report.run import Run
+from isogclr.report.loading import Run
 from isogclr.report.scan import SIDES, Column, Scan, edges
 
 _RIDGES = 9  # epochs shown one above the other

@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from isogclr.durable import replace_file
 from isogclr.errors import InputError, IsogclrError
-from isogclr.report import curves, distributions, relations, tables
+from isogclr.report import curves, distributions, relations, summaries
 from isogclr.report.canvas import write_table
 from isogclr.report.detail import Detail, Embed, collect
+from isogclr.report.loading import Run, load_runs
 from isogclr.report.page import Page, render
-from isogclr.report.run import Run, load_runs
 from isogclr.report.samples import SampleReader
 from isogclr.report.scan import SIDES, Scan, scan_store
 from isogclr.shard_index.index import ShardIndex
-from isogclr.shard_index.sources import expand_sources
+from isogclr.shard_index.patterns import expand_sources
 
 LoadEmbedder = Callable[[Path], Embed]  # from a checkpoint; raises an error of ours, or OSError
 _SHARDS_OPENED = 64  # for the random sample, however many shards there are
@@ -131,7 +131,7 @@ def _scan(run: Run, is_detailed: bool, reader: SampleReader | None, options: Opt
 
 
 def _add_overview(page: Page, runs: Sequence[Run], scans: dict[str, Scan], output: Path) -> None:
-    page.runs = [tables.run_card(run, curves.label(run, runs), scans.get(run.name)) for run in runs]
+    page.runs = [summaries.run_card(run, curves.label(run, runs), scans.get(run.name)) for run in runs]
     found = [curves.loss_figure(runs, output), curves.recall_figure(runs, output)]
     page.curves = [picture for picture in found if picture is not None]
     found = [distributions.final_figure(runs, scans, output), curves.temperature_curves(runs, output)]
@@ -144,8 +144,8 @@ def _add_overview(page: Page, runs: Sequence[Run], scans: dict[str, Scan], outpu
         found.append(picture)
     page.distributions = [picture for picture in found if picture is not None]
     page.health = distributions.health_figure(runs, scans, output)
-    page.stores, page.health_table = tables.health_table(runs, scans)
-    page.settings, page.more_settings = tables.settings_table(runs)
+    page.stores, page.health_table = summaries.health_table(runs, scans)
+    page.settings, page.more_settings = summaries.settings_table(runs)
 
 
 def _add_detail(
@@ -169,7 +169,7 @@ def _add_detail(
     run.notes += detail.notes
     if reader is not None:
         _note_problems(run, reader)
-    write_table(output / "data" / "samples.csv", tables.sample_table(detail))
+    write_table(output / "data" / "samples.csv", summaries.sample_table(detail))
     if detail.features:
         _add_semantics(page, detail, output)
 
@@ -185,7 +185,7 @@ def _add_semantics(page: Page, detail: Detail, output: Path) -> None:
             side: _column([detail.samples[row].temperature[side] for row in detail.map_rows]) for side in SIDES
         }
         page.map_picture = relations.map_figure(detail.map_points, values, output, "semantics")
-    write_table(output / "data" / "hard_negatives.csv", tables.negative_table(detail))
+    write_table(output / "data" / "hard_negatives.csv", summaries.negative_table(detail))
 
 
 def _checked(run: Run, scan: Scan, reader: SampleReader | None) -> SampleReader | None:

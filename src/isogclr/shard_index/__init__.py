@@ -7,8 +7,8 @@ are known (`plan.py`, `ids.py`) and writes (`writer.py`, `files.py`).
 
 from isogclr.shard_index.build import BuildSummary, build_index
 from isogclr.shard_index.index import Location, ShardIndex, ShardInfo
+from isogclr.shard_index.patterns import CsvColumns
 from isogclr.shard_index.rows import PositionRows, ShardRows
-from isogclr.shard_index.sources import CsvColumns
 
 __all__ = [
     "BuildSummary",

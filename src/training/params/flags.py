@@ -9,7 +9,7 @@ from pathlib import Path
 from isogclr.errors import ConfigError
 from isogclr.losses import LOSSES
 from training import open_clip_bridge as bridge
-from training.loss_flags import LOSS_CONFIGS, loss_flags
+from training.params.loss_flags import LOSS_CONFIGS, loss_flags
 
 
 def create_parser() -> argparse.ArgumentParser:

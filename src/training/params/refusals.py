@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from isogclr.errors import ConfigError
 from training import open_clip_bridge as bridge
-from training.loss_flags import LOSS_CONFIGS, loss_flags
-from training.loss_setup import loss_configuration
-from training.params.values import REPORTS, data_config, loss_settings, reports, trains
+from training.loss import loss_configuration
+from training.params.loss_flags import LOSS_CONFIGS, loss_flags
+from training.params.values import REPORTS, data_settings, loss_settings, reports, trains
 
-# Flags of the fields of `DataConfig` that have another name there.
+# Flags of the fields of `DataSettings` that have another name there.
 _DATA_FLAGS = {
     "batch_size": "--batch-size",
     "accumulation": "--accum-freq",
@@ -107,7 +107,7 @@ def data_problems(theirs: Namespace) -> list[str]:
     if not trains(theirs):
         return []
     try:
-        data_config(theirs)
+        data_settings(theirs)
     except ConfigError as error:
         return [_with_flag(problem, _DATA_FLAGS) for problem in error.problems]
     return []
@@ -130,7 +130,7 @@ def _with_flag(problem: str, flags: Mapping[str, str]) -> str:
 
 def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
     found = []
-    of_evaluation = () if trains(theirs) else ("batch_size",)  # of training: see `DataConfig`
+    of_evaluation = () if trains(theirs) else ("batch_size",)  # of training: see `DataSettings`
     for name in (*of_evaluation, "epochs", "log_every_n_steps"):
         if getattr(theirs, name) < 1:
             found.append(f"{_flag(name)} is {getattr(theirs, name)}, but must be 1 or more")

@@ -9,9 +9,9 @@ from typing import Any
 
 from isogclr.config import PRESETS
 from training import open_clip_bridge as bridge
-from training.data_config import DataConfig
-from training.loss_flags import GAMMA_DECAY, PRESET, loss_flags
+from training.params.loss_flags import GAMMA_DECAY, PRESET, loss_flags
 from training.settings import (
+    DataSettings,
     EvaluationSettings,
     LossSettings,
     ModelSettings,
@@ -49,7 +49,7 @@ def reports(theirs: Namespace) -> list[str]:
 def settings_from(ours: Namespace, theirs: Namespace, notices: tuple[str, ...]) -> Settings:
     return Settings(
         run=_run_settings(ours, theirs),
-        data=data_config(theirs) if trains(theirs) else None,
+        data=data_settings(theirs) if trains(theirs) else None,
         model=_model_settings(ours, theirs),
         optimizer=_optimizer_settings(theirs),
         loss=loss_settings(ours, theirs),
@@ -95,8 +95,8 @@ def _expanded(path: Path | None) -> Path | None:
     return None if path is None else Path(os.path.expandvars(path)).expanduser()
 
 
-def data_config(theirs: Namespace) -> DataConfig:
-    return DataConfig(
+def data_settings(theirs: Namespace) -> DataSettings:
+    return DataSettings(
         train_data=theirs.train_data,
         dataset_type=theirs.dataset_type,
         resampled=theirs.dataset_resampled,

@@ -1,0 +1,248 @@
+"""Commits: model, optimizer, random generators, data positions and the store appear together, or not at all.
+
+RUN/checkpoints/generations/generation-00000012/
+    checkpoint.pt     open_clip's keys plus `isogclr`; loads with weights_only
+    training.json     where the run is: step, epoch, and for every rank its generators and its data position
+    state.snapshot    the store
+    manifest.json     of all of them, with checksums
+RUN/checkpoints/epoch_3.pt     the checkpoint.pt of the generation at the end of epoch 3, where open_clip puts it
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isogclr.distributed import Messages
+from isogclr.durable import fsync_directory, fsync_file, temporary_name, write_file
+from isogclr.errors import TrainingError
+from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_leftovers, write_generation
+from isogclr.state.generations import generation_folders
+from training.model import Model
+from training.randomness import capture
+from training.ranks.node import Node
+from training.settings import RunSettings
+from training.steps.loop import Progress
+from training.steps.optimization import Optimization
+from training.store.comparison import check_stores_agree, forget_changes
+
+CHECKPOINT, TRAINING = "checkpoint.pt", "training.json"
+LATEST_CHECKPOINT = "epoch_latest.pt"
+FORMAT = 1
+KEPT_GENERATIONS = 2  # that are not kept for good: the newest, and the one before in case its disk forgets
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a checkpoint says about its run: plain values."""
+
+    name: str
+    facts: Mapping[str, Any]
+
+
+class Checkpoints:
+    """Commits of a run.
+
+    Args:
+        folder: RUN/checkpoints.
+        settings: which of them to keep.
+        messages: between all ranks.
+        node: of this rank; the stores of all nodes must be equal at a commit.
+        run: for the checkpoint files.
+        device: whose generator is saved.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: RunSettings,
+        messages: Messages,
+        node: Node,
+        run: RunFacts,
+        device: torch.device,
+    ) -> None:
+        self._folder = folder
+        self._root = folder / "generations"
+        self._settings = settings
+        self._messages = messages
+        self._node = node
+        self._run = run
+        self._device = device
+        self._newest: Path | None = None
+        if messages.ranks.rank == 0:
+            remove_leftovers(self._root)
+            for partial in folder.glob(".partial-epoch_*"):
+                partial.unlink()
+            self._publish_last()
+            self._newest = _newest(self._root)
+
+    def is_due(self, step: int) -> bool:
+        """Whether a commit is asked for when this many steps are done."""
+        every = self._settings.save_every_n_steps
+        return every is not None and step % every == 0
+
+    def commit(
+        self,
+        progress: Progress,
+        model: Model,
+        optimization: Optimization,
+        store: RowStore,
+        *,
+        completed_epoch: int | None = None,
+    ) -> None:
+        """All ranks: commit where the run is now. What the last step has changed must be in the store.
+
+        Args:
+            completed_epoch: how many epochs are over, if one has just ended.
+        """
+        start = time.monotonic()
+        position = None if progress.position is None else progress.position.to_json()
+        everyone = self._messages.gather(
+            {"step": progress.step, "generators": capture(self._device), "position": position}
+        )
+        steps = sorted({one["step"] for one in everyone})
+        if len(steps) > 1:
+            raise TrainingError(f"ranks are at steps {steps} at a commit, expected one step: this is a bug")
+        store.drain()
+        self._messages.barrier()
+        check_stores_agree(store, self._messages, self._node)
+        if self._messages.ranks.rank == 0:
+            self._check_alone()
+            keep = completed_epoch is not None and self._is_kept(completed_epoch)
+            folder = self._write(progress, everyone, model, optimization, store, completed_epoch, keep)
+            if completed_epoch is not None:
+                self._publish(folder / CHECKPOINT, completed_epoch)
+            prune(self._root, newest=KEPT_GENERATIONS)
+            logging.info(f"Committed step {progress.step} in {time.monotonic() - start:.3f} s: {folder}")
+        self._messages.barrier()
+        forget_changes(store, self._messages, self._node)
+
+    def _check_alone(self) -> None:
+        """The lock of the store does not reach a run on another machine, or one with another state directory."""
+        newest = _newest(self._root)
+        if newest != self._newest:
+            raise TrainingError(
+                f"{newest or self._root}: found a commit of another run, expected {self._newest or 'none'} to be "
+                "the newest: two runs of one name are under way; end one of them, or give it another --name"
+            )
+
+    def _is_kept(self, completed_epoch: int) -> bool:
+        """By open_clip's rule for `epoch_N.pt`."""
+        if self._settings.delete_previous_checkpoint and completed_epoch != self._settings.epochs:
+            return False
+        return self._has_file(completed_epoch)
+
+    def _has_file(self, completed_epoch: int) -> bool:
+        every = self._settings.save_frequency
+        return completed_epoch == self._settings.epochs or (every > 0 and completed_epoch % every == 0)
+
+    def _write(
+        self,
+        progress: Progress,
+        everyone: list[dict[str, Any]],
+        model: Model,
+        optimization: Optimization,
+        store: RowStore,
+        completed_epoch: int | None,
+        keep: bool,
+    ) -> Path:
+        identity = secrets.token_hex(8)
+        epoch = progress.epoch if completed_epoch is None else completed_epoch
+        info = {"commit": identity, "epoch": epoch, "is_end_of_epoch": completed_epoch is not None}
+        ended = completed_epoch is not None
+        ranks = [
+            {"generators": one["generators"], "position": None if ended else one["position"]} for one in everyone
+        ]
+        training = {
+            "format": FORMAT,
+            "step": progress.step,
+            "epoch": epoch,
+            "done": 0.0 if ended else progress.done,
+            "steps_per_epoch": progress.steps_per_epoch,
+            "ranks": ranks,
+        }
+        with write_generation(self._root, step=progress.step, keep=keep, info=info) as folder:
+            content = self._checkpoint(progress, model, optimization, epoch, identity)
+            _save(content, folder / CHECKPOINT)
+            write_file(folder / TRAINING, [json.dumps(training).encode()])
+            store.commit(folder / STORE_SNAPSHOT)
+        self._newest = _newest(self._root)
+        assert self._newest is not None
+        return self._newest
+
+    def _checkpoint(
+        self, progress: Progress, model: Model, optimization: Optimization, epoch: int, identity: str
+    ) -> dict[str, Any]:
+        content: dict[str, Any] = {
+            "epoch": epoch,
+            "name": self._run.name,
+            "state_dict": model.wrapped.state_dict(),
+            "optimizer": optimization.optimizer.state_dict(),
+        }
+        if optimization.scaler is not None:
+            content["scaler"] = optimization.scaler.state_dict()
+        shared = progress.shared
+        content["isogclr"] = {
+            **self._run.facts,
+            "format": FORMAT,
+            "commit": identity,
+            "step": progress.step,
+            "epoch": epoch,
+            "shared": None if shared is None else {**shared.columns, "visits": shared.visits},
+        }
+        return content
+
+    def _publish_last(self) -> None:
+        """A crash between a commit and the names of its files has left it without them, or without some."""
+        for generation in generations(self._root)[:1]:
+            if generation.manifest.info.get("is_end_of_epoch"):
+                self._publish(generation.path / CHECKPOINT, generation.manifest.info["epoch"])
+
+    def _publish(self, checkpoint: Path, completed_epoch: int) -> None:
+        """The names that open_clip gives its files."""
+        if self._has_file(completed_epoch):
+            _link(checkpoint, self._folder / f"epoch_{completed_epoch}.pt")
+        if self._settings.save_most_recent:
+            _link(checkpoint, self._folder / LATEST_CHECKPOINT)
+        if self._settings.delete_previous_checkpoint:
+            (self._folder / f"epoch_{completed_epoch - 1}.pt").unlink(missing_ok=True)
+
+
+def _newest(root: Path) -> Path | None:
+    return next(iter(generation_folders(root)), None)
+
+
+def _save(content: Mapping[str, Any], path: Path) -> None:
+    """`torch.save`. Of a full disk it says "unexpected pos", and keeps the reason to itself."""
+    try:
+        with path.open("wb") as file:
+            torch.save(content, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise OSError(*error.__context__.args) from error
+        raise
+
+
+def _link(source: Path, target: Path) -> None:
+    """Another name for a file, or a copy where the file system has no hard links; complete or not there."""
+    partial = temporary_name(target)
+    try:
+        try:
+            os.link(source, partial)
+        except OSError:
+            shutil.copyfile(source, partial)
+            fsync_file(partial)
+        os.replace(partial, target)  # noqa: PTH105 (beside os.link)
+    finally:
+        partial.unlink(missing_ok=True)
+    fsync_directory(target.parent)

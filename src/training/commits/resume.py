@@ -1,0 +1,228 @@
+"""What a run goes on from: a generation, an `epoch_N.pt` of ours or of open_clip, or bare weights."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from isogclr.distributed import Messages
+from isogclr.errors import ConfigError, DamagedFileError, TrainingError
+from isogclr.losses import SampleState
+from isogclr.state import STORE_SNAPSHOT, Generation, generations, latest, load_generation
+from isogclr.state.manifest import verify_file
+from training.commits.commit import CHECKPOINT, FORMAT, LATEST_CHECKPOINT, TRAINING
+from training.data.position import Position
+from training.ranks.agreement import refuse_together
+from training.steps.loop import Progress
+from training.steps.optimization import Optimization
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where a run goes on.
+
+    Args:
+        source: for the log.
+        checkpoint: content of the `.pt` file.
+        training: content of training.json; None if only a `.pt` file is there.
+        snapshot: of the store; None if there is none, and samples start as never visited.
+    """
+
+    source: Path
+    checkpoint: dict[str, Any]
+    training: Mapping[str, Any] | None
+    snapshot: Path | None
+
+    def release(self) -> None:
+        """Let go of weights and optimizer, which are loaded: gigabytes a rank."""
+        for name in ("state_dict", "optimizer"):
+            self.checkpoint.pop(name, None)
+
+    @property
+    def is_training(self) -> bool:
+        """Bare weights have no epoch: training starts at the beginning."""
+        return "epoch" in self.checkpoint
+
+    def progress(self, steps_per_epoch: int) -> Progress:
+        """Epoch, step and shared state; the position of a rank is in `position`.
+
+        Args:
+            steps_per_epoch: of the run that goes on. If it differs, as much of the epoch is done as was before.
+        """
+        if not self.is_training:
+            return Progress(steps_per_epoch=steps_per_epoch)
+        facts = self.checkpoint.get("isogclr", {})
+        shared = facts.get("shared")
+        state = None
+        if shared is not None:
+            state = SampleState(
+                {name: value for name, value in shared.items() if name != "visits"}, shared["visits"]
+            )
+        if self.training is None:
+            epoch = int(self.checkpoint["epoch"])
+            step = int(facts.get("step", epoch * steps_per_epoch))  # open_clip counts them so
+            return Progress(epoch, step, steps_per_epoch=steps_per_epoch, shared=state)
+        where = self.training
+        done = where["done"]
+        if where["steps_per_epoch"] != steps_per_epoch:
+            done *= steps_per_epoch / where["steps_per_epoch"]
+        return Progress(where["epoch"], where["step"], done, steps_per_epoch, shared=state)
+
+    def position(self, rank: int) -> Position | None:
+        """In the data, of the rank with this number when the commit was made; None between epochs."""
+        if self.training is None or rank >= len(self.training["ranks"]):
+            rank = 0
+        if self.training is None or self.training["ranks"][rank]["position"] is None:
+            return None
+        return Position.from_json(self.training["ranks"][rank]["position"])
+
+    def generators(self, rank: int) -> Mapping[str, Any] | None:
+        """The random generators of this rank; None for a rank that did not exist."""
+        if self.training is None or rank >= len(self.training["ranks"]):
+            return None
+        found: Mapping[str, Any] = self.training["ranks"][rank]["generators"]
+        return found
+
+
+def find(resume: str | None, checkpoints: Path | None, messages: Messages) -> Resumed | None:
+    """What `--resume` means. Rank 0 looks, so that all ranks go on from the same; every rank loads."""
+    if resume is None:
+        return None
+    found: str | None = None
+    if messages.ranks.rank == 0:
+        place = _latest(checkpoints) if resume == "latest" else _named(Path(resume))
+        found = None if place is None else str(place)
+        if place is None:
+            logging.info(f"No latest resume checkpoint found in {checkpoints}.")
+    found = messages.from_first(found)
+    if found is None:
+        return None
+    refuse_together(messages, None if Path(found).exists() else _not_seen(found))
+    return _load(Path(found), is_first=messages.ranks.rank == 0)
+
+
+def _not_seen(place: str) -> str:
+    return (
+        f"{socket.gethostname()}: found nothing at {place}, expected what rank 0 resumes from: all nodes restore "
+        "from it; put --logs on a file system that they share"
+    )
+
+
+def _latest(checkpoints: Path | None) -> Path | None:
+    if checkpoints is None:
+        raise ConfigError(["--resume latest needs --logs: without it nothing was stored"])
+    generation = latest(checkpoints / "generations")
+    if generation is not None:
+        return generation.path
+    files = [path for path in checkpoints.glob("epoch_*.pt") if re.fullmatch(r"epoch_\d+\.pt", path.name)]
+    if files:
+        return max(files, key=lambda path: int(path.stem.rpartition("_")[2]))
+    most_recent = checkpoints / LATEST_CHECKPOINT
+    return most_recent if most_recent.exists() else None
+
+
+def _named(path: Path) -> Path:
+    """A generation, a run or its checkpoints, or a file."""
+    if (path / "manifest.json").is_file() or path.is_file():
+        return path
+    for folder in (path, path / "generations", path / "checkpoints" / "generations"):
+        generation = latest(folder) if folder.is_dir() else None
+        if generation is not None:
+            return generation.path
+    raise ConfigError(
+        [f"--resume {path} is neither a checkpoint nor has it generations: name epoch_N.pt, a run or `latest`"]
+    )
+
+
+def _load(place: Path, is_first: bool) -> Resumed:
+    if place.is_dir():
+        return _load_generation(load_generation(place), is_first)
+    checkpoint = load_checkpoint(place)
+    generation = _generation_of(place, checkpoint)
+    if generation is not None:
+        return _load_generation(generation, is_first)
+    if checkpoint.get("isogclr", {}).get("loss") in ("isogclr", "sogclr"):
+        raise TrainingError(
+            f"{place}: found a checkpoint without its generation beside it, expected one in "
+            f"{place.parent / 'generations'}: the state of the samples is there, not in the .pt file; bring it "
+            "back, or start a new run from its weights with --pretrained"
+        )
+    return Resumed(place, checkpoint, None, None)
+
+
+def _generation_of(path: Path, checkpoint: Mapping[str, Any]) -> Generation | None:
+    """The generation that a `.pt` file of ours was committed with."""
+    identity = checkpoint.get("isogclr", {}).get("commit")
+    root = path.parent / "generations"
+    if identity is None or not root.is_dir():
+        return None
+    return next((one for one in generations(root) if one.manifest.info.get("commit") == identity), None)
+
+
+def _load_generation(generation: Generation, is_first: bool) -> Resumed:
+    """Every file is compared with its checksum; the store does that itself while it restores the snapshot."""
+    if is_first:
+        for name, entry in generation.manifest.files.items():
+            if name != STORE_SNAPSHOT:
+                verify_file(generation.path / name, entry)
+    training = json.loads((generation.path / TRAINING).read_text(encoding="utf-8"))
+    if training["format"] != FORMAT:
+        raise TrainingError(
+            f"{generation.path}: found training.json of format {training['format']}, expected {FORMAT}: it was "
+            "written by another release of isogclr; resume with that one"
+        )
+    checkpoint = load_checkpoint(generation.path / CHECKPOINT)
+    return Resumed(generation.path, checkpoint, training, generation.path / STORE_SNAPSHOT)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """The content of a `.pt` file, without running code from it."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise ConfigError([f"--resume {path}: there is no such file"]) from None
+    except Exception as error:  # zip and pickle errors of many kinds
+        raise DamagedFileError(
+            f"{path}: found a file that torch can not load ({type(error).__name__}: {str(error).splitlines()[0]}), "
+            "expected a checkpoint: it was cut short, or is something else; resume from an earlier one"
+        ) from error
+    if not isinstance(content, dict):
+        raise DamagedFileError(f"{path}: found a {type(content).__name__}, expected a checkpoint (a dict)")
+    return content
+
+
+def check_loss(resumed: Resumed, loss: str) -> None:
+    """A run goes on with the loss that it has begun with; what open_clip has written does not say which."""
+    before = resumed.checkpoint.get("isogclr", {}).get("loss", loss)
+    if before != loss:
+        raise TrainingError(
+            f"{resumed.source}: found a commit of --loss {before}, expected one of --loss {loss}: resume with the "
+            "loss it was trained with, or start a new run from its weights with --pretrained"
+        )
+
+
+def load_weights(resumed: Resumed, model: nn.Module, optimization: Optimization | None) -> None:
+    """Put model, optimizer and scaler where the checkpoint left them."""
+    weights = resumed.checkpoint["state_dict"] if resumed.is_training else resumed.checkpoint
+    wants_prefix = next(iter(model.state_dict())).startswith("module.")
+    bare = {name.removeprefix("module."): value for name, value in weights.items()}
+    try:
+        model.load_state_dict({f"module.{name}": value for name, value in bare.items()} if wants_prefix else bare)
+    except RuntimeError as error:
+        raise TrainingError(
+            f"{resumed.source}: its weights do not fit the model ({' '.join(str(error).split())[:500]}); use the "
+            "--model that it was trained with"
+        ) from None
+    if resumed.is_training and optimization is not None:
+        optimization.optimizer.load_state_dict(resumed.checkpoint["optimizer"])
+        if optimization.scaler is not None and "scaler" in resumed.checkpoint:
+            optimization.scaler.load_state_dict(resumed.checkpoint["scaler"])

@@ -1,0 +1,213 @@
+"""The training data of one rank: whole epochs, and the rest of an epoch that was interrupted.
+
+    data = TrainData.open(config, index, rank, world_size, transform, tokenizer, pin_memory)
+    epoch = data.epoch(3)                       # or data.resume_at(position), data.resume_unseen(3, seen)
+    position = epoch.first_position
+    for batch in epoch:
+        ...
+        position = position.after(batch)        # what a checkpoint keeps, once the batch was stepped
+
+The way of a sample: `shard_source.py` or `table_source.py` draws it and knows its row, `stream.py` decodes it and
+collects batches, `loader.py` runs that in worker processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from isogclr.errors import DataResumeError, InputError, TooFewSamplesError, TooFewShardsError
+from isogclr.shard_index import ShardIndex
+from training.data.loader import Loader, Order
+from training.data.position import Batch, Position, SetUp
+from training.data.shards import ResampledShardSource, ShardSource
+from training.data.source import Source
+from training.data.tables import CsvSource, SyntheticSource
+from training.data.worker import Preparation
+from training.open_clip_bridge import expand_urls
+from training.randomness import generators_preserved
+from training.settings import CSV, SYNTHETIC, DataSettings
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """The batches of an epoch, or of what is left of it, on one rank.
+
+    Attributes:
+        batches: how many there are, the same on all ranks.
+        first_position: where the first one begins.
+    """
+
+    batches: int
+    first_position: Position
+    _loader: Loader
+    _order: Order
+    _keep_generator: bool = False
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Start reading. torch's loader draws its base seed from the global generator here, as open_clip's does;
+        not if it is the continuation of an epoch in which it was drawn before."""
+        with generators_preserved() if self._keep_generator else contextlib.nullcontext():
+            return self._loader.start(self._order)
+
+
+class TrainData:
+    """See the module. Make it with `open`, and close it.
+
+    Attributes:
+        rows: rows of the state store that belongs to this data.
+        batches_per_epoch: micro-batches of one rank in a whole epoch.
+        steps_per_epoch: as open_clip counts them, an incomplete last one is not taken.
+        samples_per_epoch: of all ranks, as open_clip counts them.
+        set_up: what the order of samples depends on.
+    """
+
+    def __init__(self, config: DataSettings, source: Source, preparation: Preparation, loader: Loader) -> None:
+        world_size, workers = loader.world_size, loader.workers
+        self._source = source
+        self._preparation = preparation
+        self._loader = loader
+        self._config = config
+        self._num_samples = config.num_samples or source.samples
+        self.rows = source.rows
+        self.batches_per_epoch = source.batches_per_epoch(self._num_samples, config.batch_size, world_size, workers)
+        self.steps_per_epoch = self.batches_per_epoch // config.accumulation
+        self.samples_per_epoch = self.batches_per_epoch * config.batch_size * world_size
+        if config.kind in (CSV, SYNTHETIC):
+            self.samples_per_epoch = self._num_samples
+        self.set_up = SetUp(
+            world_size=world_size,
+            workers=config.workers,
+            batch_size=config.batch_size,
+            accumulation=config.accumulation,
+            seed=config.seed,
+            resampled=config.resampled,
+            num_samples=self._num_samples,
+            data=source.digest,
+        )
+
+    @classmethod
+    def open(
+        cls,
+        config: DataSettings,
+        index: ShardIndex | None,
+        rank: int,
+        world_size: int,
+        transform: Callable[[Any], Tensor],
+        tokenizer: Callable[[Any], Tensor],
+        pin_memory: bool = False,
+    ) -> TrainData:
+        """Check everything that can be known before the first batch; what is wrong is wrong on all ranks."""
+        source = _open_source(config, index, transform)
+        preparation = Preparation(source, transform, tokenizer, config.seed)
+        loader = Loader(config, preparation, rank, world_size, pin_memory)
+        data = cls(config, source, preparation, loader)
+        data._check(len(source.urls) if isinstance(source, ShardSource) else None)
+        return data
+
+    def _check(self, shards: int | None) -> None:
+        config, source = self._config, self._source
+        parts = self._loader.world_size * self._loader.workers
+        if shards is not None and not source.endless and shards < parts:
+            raise TooFewShardsError(
+                f"--train-data names {shards:,} shards for {self._loader.world_size:,} ranks of "
+                f"{self._loader.workers:,} data workers: every worker needs one; use fewer workers, cut the data "
+                "into more shards, or draw shards with replacement (--dataset-resampled)"
+            )
+        if not source.endless and self._num_samples > source.samples:
+            raise TooFewSamplesError(
+                f"--train-num-samples is {self._num_samples:,}, and the data has {source.samples:,} samples: leave "
+                "the flag out to use all of them, or draw shards with replacement (--dataset-resampled)"
+            )
+        if not self.steps_per_epoch:
+            raise TooFewSamplesError(
+                f"an epoch of {self._num_samples:,} samples has {self.batches_per_epoch:,} batches on each of "
+                f"{self._loader.world_size:,} ranks, fewer than the {config.accumulation:,} of one step: use a "
+                "smaller batch, less accumulation or fewer ranks"
+            )
+        self.check_epochs([0])
+
+    def check_epochs(self, epochs: Iterable[int]) -> None:
+        """Raise now what would be raised at the beginning of one of these epochs; takes no reading of shards."""
+        for epoch in epochs:
+            self._source.check_epoch(epoch, self._config.batch_size, self._loader.world_size, self._loader.workers)
+
+    @property
+    def undecodable(self) -> int:
+        """Samples of this rank that were left out so far because they could not be decoded."""
+        return int(self._preparation.undecodable.value)
+
+    def start_of(self, epoch: int) -> Position:
+        """The position of this rank in front of an epoch."""
+        return Position(epoch, 0, (0,) * self._loader.workers, self.set_up)
+
+    def same_set_up(self, position: Position) -> bool:
+        """Whether `resume_at` can go on from there, bit for bit."""
+        return not position.unseen and position.set_up == self.set_up
+
+    def epoch(self, epoch: int) -> EpochBatches:
+        """A whole epoch."""
+        return self._from(self.start_of(epoch))
+
+    def resume_at(self, position: Position) -> EpochBatches:
+        """The rest of an epoch, as if it had not been interrupted."""
+        if not self.same_set_up(position):
+            changes = position.set_up.differences(self.set_up) or ["the set-up had changed in that epoch before"]
+            raise DataResumeError(
+                f"the position in epoch {position.epoch} belongs to another set-up ({'; '.join(changes)}): "
+                "go on with the rows that the epoch has not seen"
+            )
+        # Persistent workers get their base seed once a run, the loader of this process gets one every epoch.
+        return self._from(position, keep_generator=position.batches > 0 or self._config.workers > 0)
+
+    def _from(self, position: Position, keep_generator: bool = False) -> EpochBatches:
+        self.check_epochs([position.epoch])
+        order = Order(position.epoch, self.batches_per_epoch, position.batches, position.drawn)
+        return EpochBatches(
+            self.batches_per_epoch - position.batches, position, self._loader, order, keep_generator
+        )
+
+    def resume_unseen(self, epoch: int, seen: npt.NDArray[np.bool_]) -> EpochBatches:
+        """The rest of an epoch that was begun with other ranks, workers or batches: the rows it has not seen.
+
+        Each of them comes once; only the last batches of the workers are filled up with repetitions.
+        """
+        if self._source.endless:
+            raise DataResumeError(
+                "shards drawn with replacement (--dataset-resampled) can be resumed in mid-epoch only with the "
+                "ranks, workers, batch size and accumulation that it was begun with: use these, or resume from "
+                "the end of an epoch"
+            )
+        if seen.shape != (self.rows,) or seen.dtype != np.bool_:
+            raise InputError(f"seen: expected {self.rows:,} booleans, found {seen.dtype} of shape {seen.shape}")
+        unseen = self._source.unseen(epoch, seen, self._num_samples)
+        batches = unseen.batches(
+            self._config.batch_size, self._loader.world_size, self._loader.workers, self._config.accumulation
+        )
+        position = Position(epoch, 0, (0,) * self._loader.workers, self.set_up, unseen=True)
+        order = Order(epoch, batches, 0, position.drawn, unseen)
+        return EpochBatches(batches, position, self._loader, order, _keep_generator=True)
+
+    def close(self) -> None:
+        """End the workers."""
+        self._loader.close()
+
+
+def _open_source(config: DataSettings, index: ShardIndex | None, transform: Callable[[Any], Tensor]) -> Source:
+    if config.kind == SYNTHETIC:
+        return SyntheticSource(config, transform)
+    if index is None:
+        raise InputError(f"index: {config.kind} data needs one, found None")
+    assert config.train_data is not None
+    if config.kind == CSV:
+        return CsvSource(config, index)
+    urls, weights = expand_urls(config.train_data, config.upsampling_factors)
+    if config.resampled:
+        return ResampledShardSource(urls, weights, index, config.seed)
+    return ShardSource(urls, index, config.seed)

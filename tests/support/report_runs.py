@@ -1,0 +1,279 @@
+"""Run directories for tests of the report: a small open_clip model really trained on the emoji of the package.
+
+The files are those of the trainer (config.json, metrics.jsonl, checkpoints, generations with a store snapshot),
+written with the store and the index of the library, so that a test does not wait for a whole training program.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import tarfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from isogclr import ISogCLRConfig, ISogCLRLoss, demo_data
+from isogclr.losses import SampleState
+from isogclr.shard_index import ShardIndex
+from isogclr.shard_index.patterns import expand_sources
+from isogclr.state import STORE_SNAPSHOT, StateStore, schema_for, write_generation
+
+MODEL = {
+    "embed_dim": 64,
+    "vision_cfg": {"image_size": 48, "patch_size": 8, "layers": 3, "width": 96, "head_width": 32},
+    "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 1},
+}
+MEAN = np.array(open_clip.OPENAI_DATASET_MEAN, np.float32)
+DEVIATION = np.array(open_clip.OPENAI_DATASET_STD, np.float32)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    images: Tensor  # [N, 3, 48, 48]
+    texts: Tensor  # [N, 16]
+    rows: Tensor  # [N]
+
+
+def read_pairs(pattern: str, index: ShardIndex | None) -> Pairs:
+    tokenizer = open_clip.SimpleTokenizer(context_length=16)
+    images, captions, rows = [], [], []
+    for shard in expand_sources(pattern):
+        with tarfile.open(shard) as archive:
+            for member in archive:
+                stream = archive.extractfile(member)
+                assert stream is not None
+                if member.name.endswith(".webp"):
+                    pixels = np.asarray(Image.open(io.BytesIO(stream.read())), np.float32) / 255
+                    images.append(torch.from_numpy((pixels - MEAN) / DEVIATION).permute(2, 0, 1))
+                    rows.append(-1 if index is None else index.row(shard, member.name.removesuffix(".webp")))
+                elif member.name.endswith(".txt"):
+                    captions.append(stream.read().decode())
+    return Pairs(torch.stack(images), tokenizer(captions), torch.tensor(rows))
+
+
+class Journal:
+    """metrics.jsonl"""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, kind: str, **values: Any) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"kind": kind, "time": time.time(), **values}) + "\n")
+
+
+def make_run(
+    folder: Path,
+    *,
+    loss: str = "isogclr",
+    data: str = demo_data.TRAIN_DATA,
+    test_data: str = demo_data.TEST_DATA,
+    epochs: int = 2,
+    planned_epochs: int | None = None,
+    batch: int = 128,
+    seed: int = 0,
+    **options: Any,
+) -> Path:
+    """Train and write everything that a run leaves behind; returns the folder."""
+    torch.manual_seed(seed)
+    (folder / "checkpoints").mkdir(parents=True)
+    index = ShardIndex.build(data, folder / "index", progress=False, workers=1)
+    config = ISogCLRConfig(**{"rho": 2.0, "temperature_init": 0.05, "temperature_rate": 0.003, **options})
+    _write_config(folder, loss, config, data, epochs=planned_epochs or epochs, batch=batch, seed=seed)
+    pairs, test = read_pairs(data, index), read_pairs(test_data, None)
+    model = open_clip.model.CLIP(**MODEL, output_dict=True)
+    _Training(folder, loss, config, model, index).run(pairs, test, epochs, batch)
+    return folder
+
+
+class _Training:
+    def __init__(self, folder: Path, loss: str, config: ISogCLRConfig, model: Any, index: ShardIndex) -> None:
+        self.folder, self.loss, self.config, self.model, self.index = folder, loss, config, model, index
+        self.function = ISogCLRLoss(config)
+        self.schema = schema_for(self.function.state_columns if loss == "isogclr" else ())
+        self.table = self.function.initial_state(index.number_of_rows)
+        self.last_epoch = np.zeros(index.number_of_rows, np.uint32)
+        self.journal = Journal(folder / "metrics.jsonl")
+        self.step = 0
+        self.log_steps = 1 if index.number_of_rows < 1000 else 10
+
+    def run(self, pairs: Pairs, test: Pairs, epochs: int, batch: int) -> None:
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.1)
+        steps = epochs * (len(pairs.rows) // batch)
+        schedule = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min(1.0, (step + 1) / 20) * 0.5 * (1 + math.cos(math.pi * step / max(1, steps)))
+        )
+        self.journal.write("start", step=0, resumed_from=None)
+        for epoch in range(epochs):
+            self.model.train()
+            for rows in self._batches(len(pairs.rows), batch):
+                started = time.perf_counter()
+                values = self._step(pairs, rows, optimizer, schedule)
+                self.step += 1
+                if self.step % self.log_steps == 0:
+                    rate = batch / (time.perf_counter() - started)
+                    self._log_step(values, self.step / (steps // epochs), batch, rate)
+            self._end_of_epoch(epoch + 1, test, optimizer)
+
+    def _batches(self, samples: int, batch: int) -> Iterator[Tensor]:
+        order = torch.randperm(samples)
+        return (order[start : start + batch] for start in range(0, samples - batch + 1, batch))
+
+    def _step(self, pairs: Pairs, positions: Tensor, optimizer: Any, schedule: Any) -> dict[str, Any]:
+        images = pairs.images[positions]
+        shift = tuple(int(value) for value in torch.randint(-3, 4, (2,)))
+        images = torch.roll(images, shift, (2, 3))
+        out = self.model(images, pairs.texts[positions])
+        rows = pairs.rows[positions]
+        values: dict[str, Any] = {}
+        if self.loss == "isogclr":
+            output = self.function(
+                out["image_features"],
+                out["text_features"],
+                logit_scale=out["logit_scale"],
+                rows=rows,
+                state=self.table.take(rows),
+                step=self.step,
+            )
+            assert output.state is not None
+            values = {"state": output.state, **self.function.statistics(output)}
+            self.table.put(rows, output.state)
+            loss = output.loss
+        else:
+            loss = open_clip.ClipLoss()(out["image_features"], out["text_features"], out["logit_scale"])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        self.table.visits[rows] += 0 if self.loss == "isogclr" else 1
+        self.last_epoch[rows.numpy()] = self.step // max(1, len(pairs.rows) // len(rows)) + 1
+        return {**values, "loss": loss.detach(), "lr": schedule.get_last_lr()[0]}
+
+    def _log_step(self, values: dict[str, Any], epoch: float, batch: int, rate: float) -> None:
+        line: dict[str, Any] = {
+            "step": self.step,
+            "epoch": epoch,
+            "samples": self.step * batch,
+            "loss": float(values["loss"]),
+            "lr": values["lr"],
+            "samples_per_second": rate,
+        }
+        if "objective" in values:
+            line["objective"] = float(values["objective"])
+            line |= self._temperature_statistics(values["state"])
+        self.journal.write("train", **line)
+
+    def _temperature_statistics(self, state: SampleState) -> dict[str, float]:
+        line = {"first_visits": float((state.visits == 1).float().mean()), "kept_rows": 0.0}
+        for side in ("image", "text"):
+            values = state.columns[f"{side}_temperature"]
+            name = f"{side}.temperature"
+            line[f"{name}.mean"] = float(values.mean())
+            for quantile in (5, 50, 95):
+                line[f"{name}.q{quantile:02d}"] = float(values.quantile(quantile / 100))
+            line[f"{name}.at_minimum"] = float((values <= self.config.temperature_min).float().mean())
+            line[f"{name}.at_maximum"] = float((values >= self.config.temperature_max).float().mean())
+            line[f"{side}.log_mean.mean"] = float(state.columns[f"{side}_log_mean"].mean())
+        return line
+
+    def _end_of_epoch(self, epoch: int, test: Pairs, optimizer: Any) -> None:
+        self.journal.write("val", step=self.step, epoch=epoch, **self._retrieval(test))
+        if self.loss == "isogclr":
+            self._log_distributions(epoch)
+        checkpoint = {
+            "epoch": epoch,
+            "name": self.folder.name,
+            "state_dict": self.model.state_dict(),
+            "isogclr": {
+                "format": 1,
+                "loss": self.loss,
+                "model": "tiny-test",
+                "model_config": MODEL,
+                "step": self.step,
+                "epoch": epoch,
+                "seed": 0,
+                "pretrained": False,
+            },
+        }
+        torch.save(checkpoint, self.folder / "checkpoints" / f"epoch_{epoch}.pt")
+        self._commit()
+
+    def _log_distributions(self, epoch: int) -> None:
+        edges = np.geomspace(self.config.temperature_min, self.config.temperature_max, 65)
+        visited = self.table.visits > 0
+        for column in ("image_temperature", "text_temperature"):
+            values = self.table.columns[column][visited].numpy().astype(np.float64)
+            counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
+            name = column.replace("_", ".")
+            self.journal.write(
+                "distribution",
+                step=self.step,
+                epoch=epoch,
+                column=name,
+                edges=edges.tolist(),
+                counts=counts.tolist(),
+            )
+
+    @torch.no_grad()
+    def _retrieval(self, test: Pairs) -> dict[str, float]:
+        self.model.eval()
+        images = [normalize(self.model.encode_image(part), dim=1) for part in test.images.split(256)]
+        texts = [normalize(self.model.encode_text(part), dim=1) for part in test.texts.split(256)]
+        similarity = torch.cat(images) @ torch.cat(texts).T
+        line = {}
+        for name, matrix in (("image_to_text", similarity), ("text_to_image", similarity.T)):
+            own = matrix.diagonal()[:, None]
+            rank = (matrix > own).sum(dim=1)
+            for k in (1, 5, 10):
+                line[f"{name}_R@{k}"] = float((rank < k).float().mean())
+        scale = self.model.logit_scale.exp()
+        target = torch.arange(len(similarity))
+        line["clip_val_loss"] = float(torch.nn.functional.cross_entropy(scale * similarity, target))
+        return line
+
+    def _commit(self) -> None:
+        rows = np.arange(self.index.number_of_rows)
+        values = self.schema.zeros(len(rows))
+        for name in self.schema.state_columns:
+            values[name] = self.table.columns[name].numpy()
+        values["visits"] = self.table.visits.numpy()
+        values["last_epoch"] = np.where(values["visits"] > 0, self.last_epoch, 0)
+        live = self.folder / f"live-{self.step}"
+        with (
+            StateStore.create(live, self.schema, len(rows), self.index.fingerprint) as store,
+            write_generation(self.folder / "checkpoints" / "generations", step=self.step) as generation,
+        ):
+            store.write(rows, values, step=self.step)
+            store.commit(generation / STORE_SNAPSHOT)
+        for path in self.folder.glob(f"live-{self.step}*"):
+            path.unlink()
+
+
+def _write_config(folder: Path, loss: str, config: ISogCLRConfig, data: str, **settings: int) -> None:
+    content = {
+        "name": folder.name,
+        "loss": loss,
+        "loss_config": vars(config) if loss == "isogclr" else {},
+        "model": "tiny-test",
+        "train_data": data,
+        "dataset_type": "webdataset",
+        "index": str(folder / "index"),
+        "seed": settings["seed"],
+        "batch_size": settings["batch"],
+        "world_size": 1,
+        "epochs": settings["epochs"],
+        "versions": {"torch": torch.__version__, "open_clip": open_clip.__version__},
+    }
+    (folder / "config.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

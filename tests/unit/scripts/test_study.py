@@ -1,0 +1,135 @@
+"""The study's bookkeeping: what is chosen, what is compared, what is not run again."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.stats import ttest_rel
+
+from support.data_scripts import script
+
+analysis, grid, plan = (script(name, "study") for name in ("analysis", "grid", "plan"))
+runs, tables = (script(name, "study") for name in ("training_runs", "tables"))
+
+FROZEN = plan.DATA_SETS["emoji-frozen"]
+
+
+def row(method: str, seed: int, value: float, **more: str) -> dict[str, str]:
+    given = {
+        **dict.fromkeys(runs.COLUMNS, ""),
+        "part": "compare",
+        "data_set": FROZEN.name,
+        "method": method,
+        "seed": str(seed),
+        "epoch": "12",
+        "metric": "mean_recall",
+        "value": str(value),
+    }
+    return given | more
+
+
+def a_run(**changes: Any) -> Any:
+    values = {
+        "part": "tune",
+        "data_set": FROZEN,
+        "method": "clip",
+        "loss": "clip",
+        "setting": {"lr": 0.001},
+        "seed": 3,
+        "split": "validation",
+    }
+    return grid.Run(**{**values, **changes})
+
+
+class TestAnalysis:
+    def test_paired_difference_is_the_interval_of_a_paired_t_test(self) -> None:
+        ours, theirs = [41.0, 42.5, 40.2, 43.3, 41.7], [40.1, 41.2, 40.0, 41.1, 41.9]
+        mine = [row("isogclr", seed, value) for seed, value in enumerate(ours)]
+        baseline = [row("clip", seed, value) for seed, value in reversed(list(enumerate(theirs)))]
+        difference, half = analysis.paired_difference(mine, baseline, "mean_recall")
+        interval = ttest_rel(ours, theirs).confidence_interval(0.95)
+        assert (difference - half, difference + half) == pytest.approx((interval.low, interval.high))
+
+    def test_only_seeds_that_both_have_are_paired(self) -> None:
+        mine = [row("isogclr", 0, 5.0), row("isogclr", 1, 7.0)]
+        baseline = [row("clip", 1, 4.0), row("clip", 2, 90.0)]
+        difference, half = analysis.paired_difference(mine, baseline, "mean_recall")
+        assert difference == 3.0
+        assert math.isnan(half)
+
+    def test_the_last_epoch_counts(self) -> None:
+        rows = [row("clip", 0, 9.0, epoch="12"), row("clip", 0, 50.0, epoch="2"), row("clip", 1, 11.0)]
+        found = analysis.estimate(rows, "mean_recall")
+        assert (found.mean, found.deviation, found.seeds) == (10.0, pytest.approx(math.sqrt(2)), 2)
+
+    def test_the_best_trial_on_the_validation_part_is_chosen(self) -> None:
+        methods = plan.methods(FROZEN)
+        rows = []
+        for name, method in methods.items():
+            for number, trial in enumerate(method.trials):
+                text = a_run(setting=trial).setting_text
+                score = 50 - abs(number - 3)  # the fourth is best, if there is one
+                rows.append(row(name, 100, score, part="tune", split="validation", setting=text))
+        chosen = analysis.best_settings(rows, FROZEN, methods)
+        assert chosen == {name: method.trials[3 if name != plan.PRESET else 0] for name, method in methods.items()}
+        with pytest.raises(SystemExit, match="clip: 1 trials are not in the table"):
+            analysis.best_settings(rows[1:], FROZEN, methods)
+
+
+class TestPlan:
+    @pytest.mark.parametrize("name", plan.DATA_SETS)
+    def test_every_method_has_as_many_trials(self, name: str) -> None:
+        methods = plan.methods(plan.DATA_SETS[name])
+        assert {name: len(set(map(str, method.trials))) for name, method in methods.items()} == {
+            method: 1 if method == plan.PRESET else 3 if name == "quickdraw-lt" else 6 for method in tables.METHODS
+        }
+
+    def test_test_and_validation_are_never_mixed(self) -> None:
+        chosen = {name: method.trials[0] for name, method in plan.methods(FROZEN).items()}
+        assert {run.split for run in plan.tuning(FROZEN)} == {"validation"}
+        assert {run.split for run in plan.ablations(FROZEN, chosen)} == {"validation"}
+        compared = list(plan.comparison(FROZEN, chosen))
+        assert {run.split for run in compared} == {"test"}
+        assert plan.TUNING_SEED not in {run.seed for run in compared}
+        assert len({run.key for run in compared}) == len(compared) == 5 * len(chosen)
+
+
+class TestResults:
+    def test_what_is_there_is_not_run_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "results.csv"
+        first = runs.Results(path)
+        first.add(a_run(), [("1", "mean_recall", 12.34567891), ("", "image_temperature_q50", 0.05)], 7.0, "abc")
+        again = runs.Results(path)
+        assert again.has(a_run())
+        assert not again.has(a_run(seed=4))
+        assert not again.has(a_run(setting={"lr": 0.002}))
+        assert not again.has(a_run(split="test"))
+        with path.open(newline="", encoding="utf-8") as stream:
+            lines = list(csv.DictReader(stream))
+        assert [line["value"] for line in lines] == ["12.3457", "0.05"]
+        others = {(line["seconds"], line["commit"], line["setting"]) for line in lines}
+        assert others == {("7.0", "abc", "lr=0.001")}
+
+    def test_another_table_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "other.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+        with pytest.raises(SystemExit, match="has columns"):
+            runs.Results(tmp_path / "other.csv")
+
+    def test_part_of_the_training_shards(self, tmp_path: Path) -> None:
+        for name in ("train-000", "train-001", "train-002", "validation-000", "validation-001"):
+            (tmp_path / f"{name}.tar").touch()
+        chosen = {name: method.trials[0] for name, method in plan.methods(FROZEN).items()}
+        first = next(plan.less_data(FROZEN, chosen))
+        assert (first.data_set.name, first.data_set.train_shards) == ("emoji-frozen-2-of-8", 2)
+        line = " ".join(runs.command_line(first, tmp_path, tmp_path))
+        assert "train-001.tar" in line
+        assert "train-002.tar" not in line
+        assert "validation-001.tar" in line
+
+    def test_no_shards(self, tmp_path: Path) -> None:
+        with pytest.raises(SystemExit, match=r"has no train-\*\.tar"):
+            runs.command_line(a_run(), tmp_path, tmp_path)
