@@ -30,6 +30,7 @@ from webdataset import TarWriter
 from benchmarks import measure
 from isogclr.shard_index import ShardIndex
 from training.data.epoch import TrainData
+from training.data.image_text import PairFiles, PairInputs
 from training.data.position import Position
 from training.data.shards import ShardSource
 from training.data.tally import Tally
@@ -93,7 +94,7 @@ def preparation() -> tuple[Any, Any]:
 
 def open_ours(urls: str, index: ShardIndex, workers: int) -> TrainData:
     config = DataSettings(urls, batch_size=BATCH, workers=workers, seed=0)
-    return TrainData.open(config, index, 0, 1, *preparation())
+    return TrainData.open(config, index, 0, 1, PairInputs(*preparation()))
 
 
 def open_theirs(urls: str, workers: int) -> Any:
@@ -176,8 +177,9 @@ class _Starting:
 
 def seeding(urls: str, index: ShardIndex) -> dict[str, Any]:
     """What the seeds of augmentation cost, as a share of decoding an image (before any augmentation)."""
-    source = ShardSource([urls.replace(f"{{00000..{SHARDS - 1:05d}}}", "00000")], index, 0)
-    samples = [sample.content for sample in source.read_shard(source.urls[0], Tally())]
+    source = ShardSource([urls.replace(f"{{00000..{SHARDS - 1:05d}}}", "00000")], index, PairFiles(), 0)
+    tally = Tally(source.files)
+    samples = [sample.content for sample in source.read_shard(source.urls[0], tally)]
     shares = []
     with generators_preserved():
         for _ in range(REPETITIONS):

@@ -206,7 +206,7 @@ def report(name: str, found: Path, expected: Path) -> None:
     )
     print(
         f"{name}: equal: {numbers:,} parameters, {moments:,} numbers of the optimizer, "
-        f"{commit.rows.nbytes:,} bytes of rows, {len(steps):,} logged losses (the last is {steps[max(steps)][0]!r})",
+        f"{commit.rows.nbytes:,} bytes of rows, {len(steps):,} logged losses, the last {steps[max(steps)][0]!r}",
         flush=True,
     )
 

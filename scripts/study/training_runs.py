@@ -204,13 +204,13 @@ def _remember_examples() -> None:
     from training.data.shards import ShardSource  # noqa: PLC0415
     from training.data.worker import Preparation  # noqa: PLC0415
 
-    decode, read = Preparation.example, ShardSource.read_shard
+    prepare, read = Preparation.prepare, ShardSource.read_shard
     examples: dict[int, Any] = {}
     shards: dict[str, list[Any]] = {}
 
-    def example(self: Any, sample: Any, which: Any, drawn: int, tally: Any) -> Any:
+    def remembered(self: Any, sample: Any, which: Any, drawn: int, tally: Any) -> Any:
         if sample.content is None or sample.row not in examples:
-            found = decode(self, sample, which, drawn, tally)
+            found = prepare(self, sample, which, drawn, tally)
             if found is None:
                 return None
             examples[sample.row] = found
@@ -223,7 +223,7 @@ def _remember_examples() -> None:
             shards[url] = list(read(self, url, tally))
         yield from shards[url]
 
-    Preparation.example = example  # type: ignore[method-assign]
+    Preparation.prepare = remembered  # type: ignore[method-assign]
     ShardSource.read_shard = read_shard  # type: ignore[method-assign]
 
 

@@ -1,1 +1,21 @@
-"""The trainer: `python -m training.main`, open_clip's program with sample identity and per-sample state."""
+"""The programs. `python -m training.main` is open_clip's training program with sample identity and per-sample state.
+
+Where to begin reading:
+
+    main.py              signals first, then `run`
+    run.py               the story of a run, top to bottom
+    epochs.py            epoch after epoch: train, evaluate, commit
+    steps/               one epoch, step by step
+    data/                samples with rows: order, workers, batches
+    store/               the state of all samples, as a run uses it
+    commits/             what is written together, and how a run goes on from it
+    ranks/               the processes of a run: nodes, agreement, failures
+    settings.py          what a run is asked to do; params/ makes it from the command line
+    features.py          what a step asks of a model; model.py, loss.py and evaluation.py are open_clip's and ours
+    randomness.py        every seed and every random generator
+    folder.py            the folder of a run
+    open_clip_bridge.py  the only door to open_clip_train
+
+main → run → epochs → steps → (data, store) → isogclr. `commits` knows `steps.progress` and no loop; `ranks` knows
+nobody above it. tests/unit/test_imports.py holds these arrows.
+"""

@@ -21,7 +21,7 @@ class Evaluation:
     Args:
         open_clip: whose validation code is used.
         settings: which suite of `isogclr eval`, and how often.
-        model: its transforms and tokenizer.
+        model: to be measured, as it is then.
         place: where to compute.
         precision: of the run.
     """
@@ -31,6 +31,7 @@ class Evaluation:
     ) -> None:
         self._open_clip = open_clip
         self._settings = settings
+        self._model = model
         self._place = place
         self._precision = _PRECISIONS.get(precision, "fp32")
         self._data: dict[str, Any] = open_clip.evaluation_data(model.transforms, model.tokenizer)
@@ -40,8 +41,9 @@ class Evaluation:
             else locate_suite(settings.suite, settings.data_root or ".", settings.datasets)
         )
 
-    def run(self, model: Model, epoch: int, last_epoch: int, metrics: MetricLog) -> dict[str, float]:
+    def run(self, epoch: int, last_epoch: int, metrics: MetricLog) -> dict[str, float]:
         """Metrics after this many epochs. Training draws the same random numbers as without."""
+        model = self._model
         with generators_preserved():
             found = self._open_clip.evaluate(model.wrapped, self._data, epoch, metrics.writer, model.tokenizer)
             if self._suite and (epoch % self._settings.every_n_epochs == 0 or epoch == last_epoch):

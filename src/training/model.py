@@ -1,9 +1,9 @@
-"""The model: open_clip's factory, locks, DDP, compilation."""
+"""The model of pictures and captions: open_clip's factory, locks, DDP, compilation."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from isogclr.errors import ConfigError, TextTowerError
 from isogclr.models import model_configs, text_tower
+from training.features import Features
 from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, SIGLIP_MODEL_OPTIONS, Place
 from training.randomness import seed_everything
 from training.settings import ModelSettings
@@ -32,6 +33,7 @@ class Model:
         called: what a training step calls: `wrapped`, compiled if asked for.
         transforms: of the images, for training and for evaluation.
         config: open_clip's configuration of the model, with what was overridden.
+        input_dtype: of images.
     """
 
     bare: nn.Module
@@ -40,6 +42,17 @@ class Model:
     transforms: tuple[Callable[..., Tensor], Callable[..., Tensor]]
     tokenizer: Callable[..., Tensor]
     config: Mapping[str, Any]
+    input_dtype: torch.dtype | None
+
+    def features(self, inputs: Sequence[Tensor]) -> Features:
+        """Of images and texts, in this order."""
+        found = self.called(*inputs)
+        scalars = {name: found[name] for name in ("logit_scale", "logit_bias") if name in found}
+        return Features(found["image_features"], found["text_features"], scalars)
+
+    def train(self) -> None:
+        """Training mode, before an epoch."""
+        self.called.train()
 
     def without_sync(self) -> AbstractContextManager[None]:
         """A backward pass in here does not reduce gradients: all but the last micro-batch of a step."""
@@ -53,8 +66,8 @@ class Model:
         return dict(open_clip.get_model_preprocess_cfg(self.bare))
 
     @torch.no_grad()
-    def clamp_logit_scale(self) -> None:
-        """To [1, 100], as CLIP's authors and open_clip do after every step."""
+    def after_step(self) -> None:
+        """The logit scale to [1, 100], as CLIP's authors and open_clip do after every step."""
         cast(Tensor, self.bare.logit_scale).clamp_(0, MAX_LOG_LOGIT_SCALE)
 
 
@@ -81,8 +94,15 @@ def create_model(settings: ModelSettings, place: Place, seed: int, tower: Path |
     )
     wrapped = _distributed(bare, settings, place)
     called = _compiled(wrapped, settings, place) if settings.torchcompile else wrapped
-    config = _model_config(name, options)
-    return Model(bare, wrapped, called, (train_transform, val_transform), tokenizer, config)
+    return Model(
+        bare=bare,
+        wrapped=wrapped,
+        called=called,
+        transforms=(train_transform, val_transform),
+        tokenizer=tokenizer,
+        config=_model_config(name, options),
+        input_dtype=open_clip.get_input_dtype(settings.precision),
+    )
 
 
 def prepare_text_tower(settings: ModelSettings, target: Path) -> Path | None:

@@ -99,7 +99,7 @@ def test_batches_are_those_of_open_clip(
             assert torch.equal(state, torch.get_rng_state())  # the loader's base seed is drawn as often
             assert len(found) == len(expected)
             for one, (images, texts) in zip(found, expected, strict=True):
-                assert torch.equal(one.images, images)
-                assert torch.equal(one.texts, texts)
+                assert torch.equal(one.inputs[0], images)
+                assert torch.equal(one.inputs[1], texts)
             assert len(set(numbers(found))) > BATCH
         ours.close()

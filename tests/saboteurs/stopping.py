@@ -63,14 +63,14 @@ def main(argv: Sequence[str]) -> int:
 
 def count_decoded() -> list[str]:
     """In this process, so with `--workers 0`."""
-    from training.data.shards import ShardSource  # noqa: PLC0415
+    from training.data.image_text import PairFiles  # noqa: PLC0415
 
     decoded: list[str] = []
-    decode = ShardSource.decode
+    decode = PairFiles.decode
 
-    def counted(self: ShardSource, content: tuple[bytes, bytes]) -> Any:
+    def counted(self: PairFiles, content: tuple[bytes, bytes]) -> Any:
         decoded.append("")
         return decode(self, content)
 
-    ShardSource.decode = counted  # type: ignore[method-assign]
+    PairFiles.decode = counted  # type: ignore[method-assign]
     return decoded

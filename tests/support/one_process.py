@@ -12,11 +12,12 @@ from isogclr.shard_index import ShardIndex
 from isogclr.state import MemoryStore, schema_for
 from training import params
 from training.data.epoch import TrainData
+from training.data.image_text import PairInputs
 from training.loss import create_loss
 from training.model import Model, create_model
 from training.open_clip_bridge import Place, autocast
 from training.steps.optimization import Optimization
-from training.steps.step import MicroBatch, Stepper
+from training.steps.step import Stepper
 from training.store.table import StateTable, new_state
 
 
@@ -30,7 +31,7 @@ def train_in_one_process(
     model = create_model(settings.model, place, settings.run.seed)
     opened = ShardIndex.load(index)
     data = [
-        TrainData.open(settings.data, opened, rank, ranks, model.transforms[0], model.tokenizer)
+        TrainData.open(settings.data, opened, rank, ranks, PairInputs(model.transforms[0], model.tokenizer))
         for rank in range(ranks)
     ]
     steps = data[0].steps_per_epoch
@@ -49,13 +50,11 @@ def train_in_one_process(
             batches = [next(stream) for stream in streams for _ in range(settings.data.accumulation)]
             rows = torch.cat([batch.rows for batch in batches])
             assert rows.tolist() == [row for rank in recorded for row in rank[number]]
-            images, texts = (torch.cat([getattr(batch, name) for batch in batches]) for name in ("images", "texts"))
+            inputs = [torch.cat(one) for one in zip(*(batch.inputs for batch in batches), strict=True)]
             optimization.begin(number)
-            result = stepper.run(
-                [MicroBatch(images, texts)], rows, lambda rows=rows: table.read(rows), shared, number
-            )
+            result = stepper.run([inputs], rows, lambda rows=rows: table.read(rows), shared, number)
             taken = optimization.step()
-            model.clamp_logit_scale()
+            model.after_step()
             shared = result.output.shared
             state = new_state(result.output, result.before)
             table.send(rows, state, step=number, epoch=epoch, taken=taken, stop=False)

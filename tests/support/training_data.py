@@ -15,6 +15,7 @@ from torch import Tensor
 from isogclr.shard_index import ShardIndex
 from support.shard_writing import Member, write_shard
 from training.data.epoch import EpochBatches, TrainData
+from training.data.image_text import PairInputs
 from training.data.position import Batch
 from training.settings import DataSettings
 
@@ -75,7 +76,7 @@ def open_data(
     world_size: int = 1,
     transform: Any = plain_transform,
 ) -> TrainData:
-    return TrainData.open(config, index, rank, world_size, transform, tokenize)
+    return TrainData.open(config, index, rank, world_size, PairInputs(transform, tokenize))
 
 
 def read(epoch: EpochBatches) -> list[Batch]:
@@ -90,8 +91,8 @@ def assert_same(found: Sequence[Batch], expected: Sequence[Batch]) -> None:
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.rows, other.rows)
-        assert torch.equal(one.images, other.images)
-        assert torch.equal(one.texts, other.texts)
+        assert len(one.inputs) == len(other.inputs)
+        assert all(map(torch.equal, one.inputs, other.inputs))
         assert (one.worker, one.drawn) == (other.worker, other.drawn)
 
 
@@ -99,7 +100,8 @@ def numbers(batches: Iterable[Batch]) -> list[int]:
     """The samples in order; checks that image, text and row belong together."""
     found = []
     for batch in batches:
-        images = batch.images[:, 0].to(torch.int64)
-        assert torch.equal(images, batch.texts[:, 0])
+        images, texts = batch.inputs
+        images = images[:, 0].to(torch.int64)
+        assert torch.equal(images, texts[:, 0])
         found += images.tolist()
     return found

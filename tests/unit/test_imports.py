@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,91 @@ def test_arrows(module: str, where: list[str], allowed: tuple[str, ...]) -> None
     paths = files(*where)
     assert paths
     assert offenders(module, paths, allowed) == []
+
+
+# Which part of `training` may import which: main → run → epochs → steps → (data, store) → isogclr. What stands in the
+# last line is known to everybody; `params` makes settings, and only `run` asks it.
+_FOUNDATION = {"settings", "randomness", "signals", "features", "ranks", "open_clip_bridge"}
+ARROWS = {
+    "main": {"run", "signals"},
+    "run": {"params", "epochs", "steps", "data", "store", "commits", "evaluation", "folder", "loss", "model"},
+    "epochs": {"steps", "data", "store", "commits", "evaluation"},
+    "commits": {"steps.progress", "store", "data.position"},
+    "evaluation": {"model", "steps.metric_log"},
+    "steps": {"data", "store"},
+    "params": {"loss"},
+    "data": set(),
+    "store": set(),
+    "model": set(),
+    "loss": {"params.loss_flags"},
+    "folder": set(),
+    "open_clip_bridge": set(),
+    "features": set(),
+    "settings": set(),
+    "randomness": set(),
+    "signals": set(),
+    "ranks": set(),
+}
+_BELOW_THE_FOUNDATION = ("open_clip_bridge", "features", "settings", "randomness", "signals", "ranks")
+
+
+def parts_of_training() -> dict[str, list[Path]]:
+    """Files by module or package directly below src/training."""
+    found: dict[str, list[Path]] = {}
+    for path in files("training/**/*.py"):
+        part = path.relative_to(SOURCE / "training").parts[0].removesuffix(".py")
+        if part != "__init__":
+            found.setdefault(part, []).append(path)
+    return found
+
+
+def test_training_calls_downwards() -> None:
+    parts = parts_of_training()
+    assert set(parts) == set(ARROWS), "a new part of `training` needs its arrows here"
+    wrong = []
+    for part, paths in parts.items():
+        allowed = ARROWS[part] | {part} | (set() if part in _BELOW_THE_FOUNDATION else _FOUNDATION)
+        for path in paths:
+            for name in imports(path):
+                if not name.startswith("training."):
+                    continue
+                below = name.removeprefix("training.")
+                is_package = below in parts and not (SOURCE / "training" / f"{below}.py").exists()
+                if is_package and any(one.startswith(f"{below}.") for one in allowed):
+                    continue  # `from training.steps import progress`: the second name is looked at by itself
+                if not any(below == one or below.startswith(f"{one}.") for one in allowed):
+                    wrong.append(f"{path.relative_to(SOURCE)} imports {name}")
+    assert wrong == []
+
+
+def test_arrows_of_training_have_no_cycle() -> None:
+    """A part is read after those that it needs."""
+    open_parts = {part: {one.partition(".")[0] for one in arrows} for part, arrows in ARROWS.items()}
+    # These two look at one module of a part above them: `Progress` is a value, the flags of losses are a table.
+    open_parts["commits"].discard("steps")
+    open_parts["loss"].discard("params")
+    open_parts["evaluation"].discard("steps")
+    while open_parts:
+        leaves = [part for part, arrows in open_parts.items() if not arrows & set(open_parts)]
+        assert leaves, f"a cycle among {sorted(open_parts)}"
+        for part in leaves:
+            del open_parts[part]
+
+
+def test_every_package_has_a_reading_order() -> None:
+    """The docstring of a package names every module and package in it."""
+    wrong = []
+    for init in files("**/__init__.py"):
+        text = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
+        siblings = [path.name for path in init.parent.glob("*.py") if path.name != "__init__.py"]
+        siblings += [f"{path.parent.name}/" for path in init.parent.glob("*/__init__.py")]
+        wrong += [f"{init.relative_to(SOURCE)}: {name}" for name in siblings if not re.search(rf"\b{name}", text)]
+    assert wrong == []
+
+
+def test_no_two_modules_share_a_name() -> None:
+    names = [path.name for path in files("**/*.py") if path.name != "__init__.py"]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
 
 
 def test_the_check_finds_what_is_there() -> None:

@@ -16,7 +16,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,17 +28,16 @@ from isogclr.durable import fsync_directory, fsync_file, temporary_name, write_f
 from isogclr.errors import TrainingError
 from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_leftovers, write_generation
 from isogclr.state.generations import generation_folders
-from training.model import Model
 from training.randomness import capture
 from training.ranks.node import Node
 from training.settings import RunSettings
-from training.steps.loop import Progress
-from training.steps.optimization import Optimization
+from training.steps.progress import Progress
 from training.store.comparison import check_stores_agree, forget_changes
 
 CHECKPOINT, TRAINING = "checkpoint.pt", "training.json"
 LATEST_CHECKPOINT = "epoch_latest.pt"
 FORMAT = 1
+Trained = Callable[[], Mapping[str, Any]]
 KEPT_GENERATIONS = 2  # that are not kept for good: the newest, and the one before in case its disk forgets
 
 
@@ -50,7 +49,7 @@ class RunFacts:
     facts: Mapping[str, Any]
 
 
-class Checkpoints:
+class Commits:
     """Commits of a run.
 
     Args:
@@ -92,17 +91,12 @@ class Checkpoints:
         return every is not None and step % every == 0
 
     def commit(
-        self,
-        progress: Progress,
-        model: Model,
-        optimization: Optimization,
-        store: RowStore,
-        *,
-        completed_epoch: int | None = None,
+        self, progress: Progress, trained: Trained, store: RowStore, *, completed_epoch: int | None = None
     ) -> None:
         """All ranks: commit where the run is now. What the last step has changed must be in the store.
 
         Args:
+            trained: gives the checkpoint's `state_dict`, `optimizer` and so on; asked on the first rank.
             completed_epoch: how many epochs are over, if one has just ended.
         """
         start = time.monotonic()
@@ -119,7 +113,7 @@ class Checkpoints:
         if self._messages.ranks.rank == 0:
             self._check_alone()
             keep = completed_epoch is not None and self._is_kept(completed_epoch)
-            folder = self._write(progress, everyone, model, optimization, store, completed_epoch, keep)
+            folder = self._write(progress, everyone, trained, store, completed_epoch, keep)
             if completed_epoch is not None:
                 self._publish(folder / CHECKPOINT, completed_epoch)
             prune(self._root, newest=KEPT_GENERATIONS)
@@ -150,8 +144,7 @@ class Checkpoints:
         self,
         progress: Progress,
         everyone: list[dict[str, Any]],
-        model: Model,
-        optimization: Optimization,
+        trained: Trained,
         store: RowStore,
         completed_epoch: int | None,
         keep: bool,
@@ -172,7 +165,7 @@ class Checkpoints:
             "ranks": ranks,
         }
         with write_generation(self._root, step=progress.step, keep=keep, info=info) as folder:
-            content = self._checkpoint(progress, model, optimization, epoch, identity)
+            content = self._checkpoint(progress, trained, epoch, identity)
             _save(content, folder / CHECKPOINT)
             write_file(folder / TRAINING, [json.dumps(training).encode()])
             store.commit(folder / STORE_SNAPSHOT)
@@ -180,17 +173,8 @@ class Checkpoints:
         assert self._newest is not None
         return self._newest
 
-    def _checkpoint(
-        self, progress: Progress, model: Model, optimization: Optimization, epoch: int, identity: str
-    ) -> dict[str, Any]:
-        content: dict[str, Any] = {
-            "epoch": epoch,
-            "name": self._run.name,
-            "state_dict": model.wrapped.state_dict(),
-            "optimizer": optimization.optimizer.state_dict(),
-        }
-        if optimization.scaler is not None:
-            content["scaler"] = optimization.scaler.state_dict()
+    def _checkpoint(self, progress: Progress, trained: Trained, epoch: int, identity: str) -> dict[str, Any]:
+        content: dict[str, Any] = {"epoch": epoch, "name": self._run.name, **trained()}
         shared = progress.shared
         content["isogclr"] = {
             **self._run.facts,

@@ -22,8 +22,7 @@ from isogclr.state.manifest import verify_file
 from training.commits.commit import CHECKPOINT, FORMAT, LATEST_CHECKPOINT, TRAINING
 from training.data.position import Position
 from training.ranks.agreement import refuse_together
-from training.steps.loop import Progress
-from training.steps.optimization import Optimization
+from training.steps.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -210,8 +209,8 @@ def check_loss(resumed: Resumed, loss: str) -> None:
         )
 
 
-def load_weights(resumed: Resumed, model: nn.Module, optimization: Optimization | None) -> None:
-    """Put model, optimizer and scaler where the checkpoint left them."""
+def load_weights(resumed: Resumed, model: nn.Module) -> None:
+    """Put the model where the checkpoint left it."""
     weights = resumed.checkpoint["state_dict"] if resumed.is_training else resumed.checkpoint
     wants_prefix = next(iter(model.state_dict())).startswith("module.")
     bare = {name.removeprefix("module."): value for name, value in weights.items()}
@@ -222,7 +221,3 @@ def load_weights(resumed: Resumed, model: nn.Module, optimization: Optimization 
             f"{resumed.source}: its weights do not fit the model ({' '.join(str(error).split())[:500]}); use the "
             "--model that it was trained with"
         ) from None
-    if resumed.is_training and optimization is not None:
-        optimization.optimizer.load_state_dict(resumed.checkpoint["optimizer"])
-        if optimization.scaler is not None and "scaler" in resumed.checkpoint:
-            optimization.scaler.load_state_dict(resumed.checkpoint["scaler"])

@@ -1,14 +1,14 @@
 """The training data of one rank: whole epochs, and the rest of an epoch that was interrupted.
 
-    data = TrainData.open(config, index, rank, world_size, transform, tokenizer, pin_memory)
+    data = TrainData.open(config, index, rank, world_size, PairInputs(transform, tokenizer), pin_memory)
     epoch = data.epoch(3)                       # or data.resume_at(position), data.resume_unseen(3, seen)
     position = epoch.first_position
     for batch in epoch:
         ...
         position = position.after(batch)        # what a checkpoint keeps, once the batch was stepped
 
-The way of a sample: `shard_source.py` or `table_source.py` draws it and knows its row, `stream.py` decodes it and
-collects batches, `loader.py` runs that in worker processes.
+The way of a sample: `shards.py` or `tables.py` draws it and knows its row, `worker.py` decodes it and collects
+batches, `loader.py` runs that in worker processes.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from torch import Tensor
 
 from isogclr.errors import DataResumeError, InputError, TooFewSamplesError, TooFewShardsError
 from isogclr.shard_index import ShardIndex
+from training.data.image_text import PairFiles, PairInputs
 from training.data.loader import Loader, Order
 from training.data.position import Batch, Position, SetUp
 from training.data.shards import ResampledShardSource, ShardSource
@@ -99,13 +100,25 @@ class TrainData:
         index: ShardIndex | None,
         rank: int,
         world_size: int,
-        transform: Callable[[Any], Tensor],
-        tokenizer: Callable[[Any], Tensor],
+        inputs: PairInputs,
         pin_memory: bool = False,
     ) -> TrainData:
-        """Check everything that can be known before the first batch; what is wrong is wrong on all ranks."""
-        source = _open_source(config, index, transform)
-        preparation = Preparation(source, transform, tokenizer, config.seed)
+        """Data of pictures and captions, as open_clip's flags name it."""
+        return cls.of(config, _open_source(config, index, inputs), inputs, rank, world_size, pin_memory)
+
+    @classmethod
+    def of(
+        cls,
+        config: DataSettings,
+        source: Source,
+        inputs: Callable[[Any], tuple[Tensor, ...]],
+        rank: int,
+        world_size: int,
+        pin_memory: bool = False,
+    ) -> TrainData:
+        """Data of any source. Checks everything that can be known before the first batch; what is wrong is wrong on
+        all ranks."""
+        preparation = Preparation(source, inputs, config.seed)
         loader = Loader(config, preparation, rank, world_size, pin_memory)
         data = cls(config, source, preparation, loader)
         data._check(len(source.urls) if isinstance(source, ShardSource) else None)
@@ -199,9 +212,9 @@ class TrainData:
         self._loader.close()
 
 
-def _open_source(config: DataSettings, index: ShardIndex | None, transform: Callable[[Any], Tensor]) -> Source:
+def _open_source(config: DataSettings, index: ShardIndex | None, inputs: PairInputs) -> Source:
     if config.kind == SYNTHETIC:
-        return SyntheticSource(config, transform)
+        return SyntheticSource(config, inputs.transform)
     if index is None:
         raise InputError(f"index: {config.kind} data needs one, found None")
     assert config.train_data is not None
@@ -209,5 +222,5 @@ def _open_source(config: DataSettings, index: ShardIndex | None, transform: Call
         return CsvSource(config, index)
     urls, weights = expand_urls(config.train_data, config.upsampling_factors)
     if config.resampled:
-        return ResampledShardSource(urls, weights, index, config.seed)
-    return ShardSource(urls, index, config.seed)
+        return ResampledShardSource(urls, weights, index, PairFiles(), config.seed)
+    return ShardSource(urls, index, PairFiles(), config.seed)

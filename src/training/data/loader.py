@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from isogclr.errors import DataWorkerError, IsogclrError
+from isogclr.errors import IsogclrError
 from training.data.position import Batch, Part
 from training.data.unseen import Unseen
 from training.data.worker import Preparation, Task, WorkerStream
 from training.randomness import generators_preserved
+from training.ranks.failures import worker_death
 from training.settings import DataSettings
 
 
@@ -152,24 +153,6 @@ def _checked(batches: Iterator[Batch | IsogclrError], has_processes: bool) -> It
         if isinstance(batch, IsogclrError):
             raise batch
         yield batch
-
-
-def worker_death(error: BaseException, is_receiving: bool = False) -> DataWorkerError | None:
-    """Whether this error means that a worker process has died.
-
-    torch's signal handler says so, wherever the program just is; or a tensor is not handed over any more.
-    """
-    text = str(error).strip()
-    is_told = isinstance(error, RuntimeError) and text.startswith(
-        ("DataLoader worker (pid", "Pin memory thread exited")
-    )
-    is_cut_off = is_receiving and isinstance(error, OSError | EOFError)
-    if text.startswith("Caught ") or not (is_told or is_cut_off):  # "Caught": an exception of a worker that lives
-        return None
-    return DataWorkerError(
-        f"a data worker process ended by itself ({text or type(error).__name__}): often memory or shared memory is "
-        "full; use fewer workers or a smaller batch, and resume from the last checkpoint"
-    )
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -14,8 +14,7 @@ from isogclr.errors import DataResumeError
 class Batch(NamedTuple):
     """A batch and where its worker stood after it."""
 
-    images: Tensor  # [B, 3, H, W]
-    texts: Tensor  # [B, context]
+    inputs: tuple[Tensor, ...]  # of the model, [B, …] each: images and texts, or two views of pictures
     rows: Tensor  # [B] int64, on the CPU
     worker: int
     drawn: int  # samples that this worker has drawn in this epoch, behind the shuffle, in front of the decoder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import random
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -11,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image
 from webdataset.filters import shuffle
 
 from isogclr.errors import NoUsableSampleError, TooFewSamplesError
 from isogclr.shard_index import ShardIndex
-from training.data.source import Pass, RawSample, Samples
+from training.data.sample import RawSample, SampleFiles
+from training.data.source import Pass, Samples
 from training.data.tally import Tally
 from training.data.unseen import SeenRows, Unseen, how_many
 from training.open_clip_bridge import tarfile_to_samples
@@ -24,22 +23,28 @@ from training.randomness import derive_seed
 
 SHARD_BUFFER, SHARD_INITIAL = 2000, 500  # open_clip's shuffles
 SAMPLE_BUFFER, SAMPLE_INITIAL = 5000, 1000
-IMAGES = ("jpg", "png", "jpeg", "webp")
-CAPTION = "txt"
 _EMPTY_ROUNDS = 10  # that many times all shards without a sample, and there are none
 
 
 class ShardSource:
-    """Shards, each read once a pass: shuffled, split by rank and worker, samples shuffled in a buffer."""
+    """Shards, each read once per pass: shuffled, split by rank and worker, samples shuffled in a buffer.
+
+    Args:
+        urls: of the shards.
+        index: knows their rows.
+        files: what a sample is.
+        seed: of all shuffles.
+    """
 
     drops_last = True
     endless = False
 
-    def __init__(self, urls: Sequence[str], index: ShardIndex, seed: int) -> None:
+    def __init__(self, urls: Sequence[str], index: ShardIndex, files: SampleFiles, seed: int) -> None:
         if not urls:
             raise NoUsableSampleError("the pattern of --train-data names no shard: expected at least one")
         self.urls = list(urls)
         self.index = index
+        self.files = files
         self.seed = seed
         self._numbers = [index.find(url) for url in self.urls]
         self.rows = index.number_of_rows
@@ -102,7 +107,7 @@ class ShardSource:
         try:
             for sample in tarfile_to_samples([source], handler=skip):
                 key = sample["__key__"]
-                yield RawSample(rows.row(key), (url, key), _content(sample, tally))
+                yield RawSample(rows.row(key), (url, key), self._chosen(sample, tally))
         finally:
             if "stream" in source:
                 with contextlib.suppress(OSError):  # of a command that failed; the reader has said so
@@ -151,12 +156,14 @@ class ShardSource:
                     if not wanted:
                         return
 
-    def decode(self, content: tuple[bytes, bytes]) -> tuple[Image.Image, str]:
-        """As open_clip's pipeline does, but nothing else of the sample: metadata is not unpacked for nothing."""
-        image, caption = content
-        text = caption.decode("utf-8")
-        with Image.open(io.BytesIO(image)) as opened:
-            return opened.convert("RGB"), text
+    def _chosen(self, sample: dict[str, Any], tally: Tally) -> Any:
+        content = self.files.choose(sample)
+        if content is None:
+            tally.extensions.update(name for name in sample if not name.startswith("__"))
+        return content
+
+    def decode(self, content: Any) -> Any:
+        return self.files.decode(content)
 
 
 class ResampledShardSource(ShardSource):
@@ -164,8 +171,15 @@ class ResampledShardSource(ShardSource):
 
     endless = True
 
-    def __init__(self, urls: Sequence[str], weights: Sequence[float] | None, index: ShardIndex, seed: int) -> None:
-        super().__init__(urls, index, seed)
+    def __init__(
+        self,
+        urls: Sequence[str],
+        weights: Sequence[float] | None,
+        index: ShardIndex,
+        files: SampleFiles,
+        seed: int,
+    ) -> None:
+        super().__init__(urls, index, files, seed)
         self._cumulated = None if weights is None else list(accumulate(weights))
         self.digest = f"{self.digest}-{derive_seed(*map(repr, weights or ())):x}"
 
@@ -190,12 +204,3 @@ class ResampledShardSource(ShardSource):
                 yield sample
             if empty > _EMPTY_ROUNDS * len(self.urls):
                 return  # the buffer is emptied, and the pass complains
-
-
-def _content(sample: dict[str, Any], tally: Tally) -> tuple[bytes, bytes] | None:
-    """Image and caption, packed; the buffer of the shuffle holds nothing else."""
-    image = next((sample[extension] for extension in IMAGES if extension in sample), None)
-    if image is None or CAPTION not in sample:
-        tally.extensions.update(name for name in sample if not name.startswith("__"))
-        return None
-    return image, sample[CAPTION]

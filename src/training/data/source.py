@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from PIL.Image import Image
 
 from training.data.position import Part
+from training.data.sample import RawSample, SampleFiles
 from training.data.tally import Tally
 from training.data.unseen import Unseen
 
@@ -20,14 +20,6 @@ class Pass(NamedTuple):
     epoch: int
     number: int
     part: Part
-
-
-class RawSample(NamedTuple):
-    """A sample as it is read, not decoded."""
-
-    row: int
-    name: tuple[str, str]  # shard and key, for messages
-    content: Any  # what the source's `decode` takes; None if image or caption is missing
 
 
 Samples = Generator[RawSample, None, None]  # to be closed, which closes the shard
@@ -42,6 +34,7 @@ class Source(Protocol):
         digest: of what is drawn: two sources with the same one give the same samples in the same order.
         drops_last: samples that fill no batch at the end of a pass are left out.
         endless: a pass never ends, because shards are drawn with replacement.
+        files: what a sample is.
     """
 
     rows: int
@@ -49,6 +42,7 @@ class Source(Protocol):
     digest: str
     drops_last: bool
     endless: bool
+    files: SampleFiles
 
     def batches_per_epoch(self, num_samples: int, batch_size: int, world_size: int, workers: int) -> int:
         """Batches of one rank, as open_clip counts them."""
@@ -70,6 +64,6 @@ class Source(Protocol):
         """The share of one worker in that, shuffled."""
         ...
 
-    def decode(self, content: Any) -> tuple[Image, str]:
-        """Image and caption; raises whatever the decoder raises."""
+    def decode(self, content: Any) -> Any:
+        """What `Preparation.inputs` takes; raises whatever the decoder raises."""
         ...

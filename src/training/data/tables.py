@@ -16,7 +16,9 @@ from torch import Tensor
 
 from isogclr.errors import DataError, MissingShardError, UnreadableShardError
 from isogclr.shard_index import ShardIndex
-from training.data.source import Pass, RawSample, Samples
+from training.data.image_text import PairFiles
+from training.data.sample import RawSample, SampleFiles
+from training.data.source import Pass, Samples
 from training.data.tally import Tally
 from training.data.unseen import SeenRows, Unseen, how_many
 from training.settings import DataSettings
@@ -29,6 +31,7 @@ class PositionSource:
 
     drops_last = False
     endless = False
+    files: SampleFiles = PairFiles()
 
     def __init__(self, samples: int, num_samples: int | None, batch_size: int, seed: int, digest: str) -> None:
         self.samples = samples

@@ -6,21 +6,27 @@ import logging
 from dataclasses import dataclass, field
 
 from isogclr.errors import DataError, NoUsableSampleError, TooFewSamplesError
+from training.data.sample import SampleFiles
 
 _SHOWN = 12  # extensions that an error lists
 
 
 @dataclass
 class Tally:
-    """Counts of one pass of one worker over its data."""
+    """Counts of one pass of one worker over its data.
 
+    Args:
+        files: what a sample is.
+    """
+
+    files: SampleFiles
     drawn: int = 0
     usable: int = 0
     undecodable: int = 0
     unreadable_shards: int = 0
     first_decoding_error: str = ""
     first_shard_error: str = ""
-    extensions: set[str] = field(default_factory=set)  # of samples that lack an image or a caption
+    extensions: set[str] = field(default_factory=set)  # of samples that lack a part
 
     @property
     def incomplete(self) -> int:
@@ -51,11 +57,11 @@ class Tally:
         if self.usable == 0 and self.drawn:
             found = ", ".join(sorted(self.extensions)[:_SHOWN]) or "nothing"
             return NoUsableSampleError(
-                f"none of {self.drawn:,} samples has a caption and an image; found the extensions {found}, "
-                "expected .txt and one of .jpg, .png, .jpeg, .webp: rename the files when the shards are written"
+                f"none of {self.drawn:,} samples {self.files.complaint.format(found=found)}: rename the files when "
+                "the shards are written"
             )
         return TooFewSamplesError(
             f"the shards of a data worker hold {self.usable:,} usable samples "
-            f"({self.incomplete:,} without image or caption, {self.undecodable:,} undecodable), fewer than one "
+            f"({self.incomplete:,} without {self.files.parts}, {self.undecodable:,} undecodable), fewer than one "
             f"batch of {batch_size:,}: use fewer workers, a smaller batch or shards of more equal size"
         )

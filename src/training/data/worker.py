@@ -8,14 +8,15 @@ import multiprocessing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
 from training.data.position import Batch, Part
-from training.data.source import Pass, RawSample, Samples, Source
+from training.data.sample import RawSample
+from training.data.source import Pass, Samples, Source
 from training.data.tally import Tally
 from training.data.unseen import Unseen
 from training.randomness import derive_seed, seed_augmentation
@@ -23,30 +24,31 @@ from training.randomness import derive_seed, seed_augmentation
 _PATIENCE = 100_000  # samples in a row of which none is usable, where a pass has no end
 
 
-class Example(NamedTuple):
-    """A sample that is ready for the model."""
-
-    image: Tensor
-    text: Tensor
-    row: int
+Prepared = tuple[tuple[Tensor, ...], int]  # the inputs of a sample, and its row
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """From a raw sample to an example. Augmentation depends on seed, epoch and row, so it can be repeated."""
+    """From a raw sample to inputs of the model. Augmentation depends on seed, epoch and row, so it can be repeated.
+
+    Args:
+        source: decodes.
+        inputs: what the model gets of a decoded sample; draws from the global generators, which are seeded for it.
+        seed: of augmentation.
+        undecodable: samples that were left out so far, by all workers of this rank.
+    """
 
     source: Source
-    transform: Callable[[Any], Tensor]
-    tokenizer: Callable[[Any], Tensor]
+    inputs: Callable[[Any], tuple[Tensor, ...]]
     seed: int
-    undecodable: Any = field(default_factory=lambda: multiprocessing.Value("q", 0))  # shared by the workers
+    undecodable: Any = field(default_factory=lambda: multiprocessing.Value("q", 0))
 
-    def example(self, sample: RawSample, which: Pass, drawn: int, tally: Tally) -> Example | None:
-        """None if image or caption is missing or can not be decoded."""
+    def prepare(self, sample: RawSample, which: Pass, drawn: int, tally: Tally) -> Prepared | None:
+        """None if a part of the sample is missing or can not be decoded."""
         if sample.content is None:
             return None
         try:
-            image, caption = self.source.decode(sample.content)
+            decoded = self.source.decode(sample.content)
         except Exception as error:  # whatever a decoder makes of damaged bytes
             tally.note_undecodable(" ".join(sample.name), error)
             with self.undecodable.get_lock():
@@ -54,7 +56,7 @@ class Preparation:
             return None
         tally.usable += 1
         seed_augmentation(self._augmentation_seed(sample.row, which, drawn))
-        return Example(self.transform(image), self.tokenizer(caption)[0], sample.row)
+        return self.inputs(decoded), sample.row
 
     def _augmentation_seed(self, row: int, which: Pass, drawn: int) -> int:
         """A row may be drawn many times from resampled shards, and should not look the same each time."""
@@ -92,7 +94,7 @@ class WorkerStream:
         self._source = preparation.source
         self._unseen = task.unseen
         self._carries = task.unseen is not None or not preparation.source.drops_last
-        self._examples: list[Example] = []
+        self._collected: list[Prepared] = []
         self._drawn = 0
         self._given = 0
 
@@ -100,11 +102,11 @@ class WorkerStream:
         for number in count():
             if self._given == self._task.batches:
                 return
-            tally = Tally()
+            tally = Tally(self._source.files)
             given, drawn = self._given, self._drawn
             yield from self._pass(Pass(self._task.epoch, number, self._task.part), tally)
             if not self._carries:
-                self._examples = []
+                self._collected = []
             progress = tally.usable > 0 if self._carries else self._given > given
             replayed = drawn < self._drawn and drawn < self._task.skip
             if not progress and not replayed and self._given < self._task.batches:
@@ -117,12 +119,12 @@ class WorkerStream:
                 if self._drawn <= self._task.skip:
                     continue
                 tally.drawn += 1
-                example = self._preparation.example(sample, which, self._drawn, tally)
-                if example is None:
+                prepared = self._preparation.prepare(sample, which, self._drawn, tally)
+                if prepared is None:
                     self._lose_patience(tally)
                     continue
-                self._examples.append(example)
-                if len(self._examples) == self._task.batch_size:
+                self._collected.append(prepared)
+                if len(self._collected) == self._task.batch_size:
                     yield self._full_batch()
                     if self._given == self._task.batches:
                         return
@@ -135,12 +137,12 @@ class WorkerStream:
         return self._source.draw(which, tally)
 
     def _full_batch(self) -> Batch:
-        images, texts, rows = zip(*self._examples, strict=True)
-        self._examples = []
+        inputs, rows = zip(*self._collected, strict=True)
+        self._collected = []
         self._given += 1
         # In a worker process, `default_collate` stacks into shared memory at once.
-        stacked = default_collate(list(images)), default_collate(list(texts))
-        return Batch(*stacked, torch.tensor(rows, dtype=torch.int64), self._task.part.worker, self._drawn)
+        stacked = tuple(default_collate(list(one)) for one in zip(*inputs, strict=True))
+        return Batch(stacked, torch.tensor(rows, dtype=torch.int64), self._task.part.worker, self._drawn)
 
     def _lose_patience(self, tally: Tally) -> None:
         """Shards that are drawn with replacement have no end at which one could ask what they gave."""

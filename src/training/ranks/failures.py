@@ -10,8 +10,7 @@ import time
 import traceback
 
 from isogclr.distributed import FailureBoard, Ranks, is_lost_connection
-from isogclr.errors import IsogclrError
-from training.data.loader import worker_death
+from isogclr.errors import DataWorkerError, IsogclrError
 
 FAILED_EXIT_CODE = 1
 POLL_SECONDS = 1.0
@@ -122,6 +121,24 @@ def describe(error: BaseException) -> str:
             "was killed, often for want of memory, or a node is down; look there, then go on with --resume latest"
         )
     return "".join(traceback.format_exception(error)).rstrip()
+
+
+def worker_death(error: BaseException, is_receiving: bool = False) -> DataWorkerError | None:
+    """Whether this error means that a worker process has died.
+
+    torch's signal handler says so, wherever the program just is; or a tensor is not handed over any more.
+    """
+    text = str(error).strip()
+    is_told = isinstance(error, RuntimeError) and text.startswith(
+        ("DataLoader worker (pid", "Pin memory thread exited")
+    )
+    is_cut_off = is_receiving and isinstance(error, OSError | EOFError)
+    if text.startswith("Caught ") or not (is_told or is_cut_off):  # "Caught": an exception of a worker that lives
+        return None
+    return DataWorkerError(
+        f"a data worker process ended by itself ({text or type(error).__name__}): often memory or shared memory is "
+        "full; use fewer workers or a smaller batch, and resume from the last checkpoint"
+    )
 
 
 def end_process(code: int) -> None:

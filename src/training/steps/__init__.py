@@ -1,0 +1,11 @@
+"""One epoch, step by step.
+
+Reading order:
+
+    loop.py          the steps of an epoch; hands over after each of them
+    step.py          the gradients of one step; accumulation
+    optimization.py  from gradients to a step that was taken, or not
+    progress.py      where a run is
+    reporting.py     what is said about a step
+    metric_log.py    where the numbers go: log, TensorBoard, W&B, metrics.jsonl
+"""

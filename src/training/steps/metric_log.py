@@ -52,25 +52,6 @@ def learned_summary(statistics: Mapping[str, float]) -> str:
     return "".join(f" {part}" for part in parts)
 
 
-class Average:
-    """The last value and the mean of all since the last reset."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.last, self._sum, self._count = 0.0, 0.0, 0
-
-    def add(self, value: float) -> None:
-        self.last = value
-        self._sum += value
-        self._count += 1
-
-    @property
-    def mean(self) -> float:
-        return self._sum / max(self._count, 1)
-
-
 class MetricLog:
     """Where metrics go. Every rank has one; only the first rank's does anything.
 

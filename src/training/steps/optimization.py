@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -77,6 +78,19 @@ class Optimization:
             self.optimizer.step()
             self._taken = True  # nothing leaves a step out but a scaler
         return self._taken
+
+    def content(self) -> dict[str, Any]:
+        """What a commit keeps of it, under open_clip's names."""
+        found: dict[str, Any] = {"optimizer": self.optimizer.state_dict()}
+        if self.scaler is not None:
+            found["scaler"] = self.scaler.state_dict()
+        return found
+
+    def load(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go on from the content of a checkpoint."""
+        self.optimizer.load_state_dict(checkpoint["optimizer"])
+        if self.scaler is not None and "scaler" in checkpoint:
+            self.scaler.load_state_dict(checkpoint["scaler"])
 
     @property
     def lr(self) -> float:

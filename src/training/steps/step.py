@@ -1,4 +1,4 @@
-"""One optimizer step: forward, loss, backward; with accumulation over micro-batches."""
+"""The gradients of one optimizer step: forward, loss, backward; with accumulation over micro-batches."""
 
 from __future__ import annotations
 
@@ -11,19 +11,12 @@ import torch
 from torch import Tensor
 
 from isogclr.losses import ContrastiveLoss, LossOutput, SampleState
-from training.model import Model
+from training.features import Features, TrainedModel
 from training.randomness import Replay
 from training.steps.optimization import Optimization
 
-ReadState = Callable[[], SampleState]  # called once, after the first forward pass: see `sample_state`
-
-
-@dataclass(frozen=True)
-class MicroBatch:
-    """Images and texts on the device."""
-
-    images: Tensor
-    texts: Tensor
+Inputs = Sequence[Tensor]  # of a micro-batch, on the device
+ReadState = Callable[[], SampleState]  # called once, after the first forward pass: see `store.table`
 
 
 @dataclass(frozen=True)
@@ -32,7 +25,17 @@ class StepResult:
 
     output: LossOutput
     before: SampleState
-    logit_scale: Tensor
+    scalars: dict[str, Tensor]  # of the model
+
+
+@dataclass(frozen=True)
+class _Arguments:
+    """What the loss is called with beside features."""
+
+    rows: Tensor
+    read_state: ReadState
+    shared: SampleState | None
+    schedule_step: float
 
 
 class Stepper:
@@ -47,7 +50,7 @@ class Stepper:
 
     def __init__(
         self,
-        model: Model,
+        model: TrainedModel,
         loss: ContrastiveLoss,
         optimization: Optimization,
         autocast: Callable[[], AbstractContextManager[Any]],
@@ -59,109 +62,104 @@ class Stepper:
 
     def run(
         self,
-        batches: Sequence[MicroBatch],
+        batches: Sequence[Inputs],
         rows: Tensor,
         read_state: ReadState,
         shared: SampleState | None,
         schedule_step: float,
     ) -> StepResult:
         """Gradients of one step. `rows` are those of all micro-batches, one after another."""
+        arguments = _Arguments(rows, read_state, shared, schedule_step)
         if len(batches) == 1:
-            return self._whole(batches[0], rows, read_state, shared, schedule_step)
-        return self._accumulated(batches, rows, read_state, shared, schedule_step)
+            return self._whole(batches[0], arguments)
+        return self._accumulated(batches, arguments)
 
-    def _whole(
-        self,
-        batch: MicroBatch,
-        rows: Tensor,
-        read_state: ReadState,
-        shared: SampleState | None,
-        schedule_step: float,
-    ) -> StepResult:
+    def _whole(self, inputs: Inputs, arguments: _Arguments) -> StepResult:
         with self._autocast():
-            features = self._model.called(batch.images, batch.texts)
-            before = read_state()
-            output = self._evaluate(features, rows, before, shared, schedule_step)
+            features = self._model.features(inputs)
+            before = arguments.read_state()
+            output = self._evaluate(features, before, arguments)
         self._optimization.backward(output.loss)
-        return StepResult(output, before, features["logit_scale"].detach())
+        return StepResult(output, before, _detached(features.scalars))
 
-    def _accumulated(
-        self,
-        batches: Sequence[MicroBatch],
-        rows: Tensor,
-        read_state: ReadState,
-        shared: SampleState | None,
-        schedule_step: float,
-    ) -> StepResult:
+    def _accumulated(self, batches: Sequence[Inputs], arguments: _Arguments) -> StepResult:
         """The gradient of the whole batch, with the activations of one micro-batch at a time.
 
         Features first, without gradients; one call of the loss gives their gradients; a second forward pass of each
         micro-batch, with the same random numbers, takes them to the parameters.
         """
-        states, parts = [], []
+        replays, parts = [], []
         with torch.no_grad(), self._autocast():
-            for batch in batches:
-                states.append(Replay(batch.images.device))
-                parts.append(self._model.called(batch.images, batch.texts))
+            for inputs in batches:
+                replays.append(Replay(inputs[0].device))
+                parts.append(self._model.features(inputs))
         whole = _joined(parts)
-        before = read_state()
+        before = arguments.read_state()
         with self._autocast():
-            output = self._evaluate(whole, rows, before, shared, schedule_step)
+            output = self._evaluate(whole, before, arguments)
         self._optimization.backward(output.loss)
-        first = 0
-        for number, (batch, state) in enumerate(zip(batches, states, strict=True)):
+        start = 0
+        for number, (inputs, replay) in enumerate(zip(batches, replays, strict=True)):
             is_last = number == len(batches) - 1
-            state.restore()
+            replay.restore()
             with nullcontext() if is_last else self._model.without_sync():
                 with self._autocast():
-                    features = self._model.called(batch.images, batch.texts)
-                _feed_back(features, whole, slice(first, first + len(batch.images)), is_last)
-            first += len(batch.images)
-        return StepResult(output, before, whole["logit_scale"].detach())
+                    features = self._model.features(inputs)
+                _feed_back(features, whole, slice(start, start + len(inputs[0])), is_last)
+            start += len(inputs[0])
+        return StepResult(output, before, _detached(whole.scalars))
 
-    def _evaluate(
-        self,
-        features: dict[str, Tensor],
-        rows: Tensor,
-        before: SampleState,
-        shared: SampleState | None,
-        schedule_step: float,
-    ) -> LossOutput:
+    def _evaluate(self, features: Features, before: SampleState, arguments: _Arguments) -> LossOutput:
         output: LossOutput = self._loss(
-            features["image_features"],
-            features["text_features"],
-            logit_scale=features["logit_scale"],
-            logit_bias=features.get("logit_bias"),
-            rows=rows,
+            features.first,
+            features.second,
+            logit_scale=features.scalars.get("logit_scale"),
+            logit_bias=features.scalars.get("logit_bias"),
+            rows=arguments.rows,
             state=before,
-            shared=shared,
-            step=schedule_step,
+            shared=arguments.shared,
+            step=arguments.schedule_step,
         )
         return output
 
 
-def _joined(parts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+def _detached(scalars: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in scalars.items()}
+
+
+def _joined(parts: Sequence[Features]) -> Features:
     """Features of all micro-batches as one batch, and the scalars, as leaves of a new graph."""
-    scalars = {name: value for name, value in parts[0].items() if name in ("logit_scale", "logit_bias")}
-    features = {name: torch.cat([part[name] for part in parts]) for name in ("image_features", "text_features")}
-    return {name: value.detach().requires_grad_() for name, value in {**features, **scalars}.items()}
+
+    def leaf(value: Tensor) -> Tensor:
+        return value.detach().requires_grad_()
+
+    return Features(
+        leaf(torch.cat([part.first for part in parts])),
+        leaf(torch.cat([part.second for part in parts])),
+        {name: leaf(value) for name, value in parts[0].scalars.items()},
+    )
 
 
-def _feed_back(features: dict[str, Tensor], whole: dict[str, Tensor], part: slice, is_last: bool) -> None:
+def _feed_back(features: Features, whole: Features, part: slice, is_last: bool) -> None:
     """Backward through one micro-batch, from the gradients of its part of the whole batch.
 
     The scalars are the same in all micro-batches: the last one carries their gradient, the others zeros, so that
     DDP sees every parameter in every backward pass.
     """
     outputs, gradients = [], []
-    for name, leaf in whole.items():
-        if not features[name].requires_grad:
-            continue
-        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        if name in ("logit_scale", "logit_bias"):
-            gradient = gradient if is_last else torch.zeros_like(gradient)
-        else:
-            gradient = gradient[part]
-        outputs.append(features[name])
-        gradients.append(gradient.to(features[name].dtype))
+
+    def add(output: Tensor, gradient: Tensor) -> None:
+        if output.requires_grad:
+            outputs.append(output)
+            gradients.append(gradient.to(output.dtype))
+
+    for output, leaf in ((features.first, whole.first), (features.second, whole.second)):
+        add(output, _gradient(leaf)[part])
+    for name, leaf in whole.scalars.items():
+        gradient = _gradient(leaf)
+        add(features.scalars[name], gradient if is_last else torch.zeros_like(gradient))
     torch.autograd.backward(outputs, gradients)
+
+
+def _gradient(leaf: Tensor) -> Tensor:
+    return torch.zeros_like(leaf) if leaf.grad is None else leaf.grad

@@ -52,11 +52,12 @@ class StateTable:
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._pending: _PendingUpdate | None = None
+        self.is_asked_to_stop = False  # the wish of any rank rides on the exchange: all know it in the same step
         self.wait_seconds = 0.0  # that steps have waited for the exchange, beyond what the forward pass hides
 
     def read(self, rows: Tensor) -> SampleState:
-        """The state of these samples, with every step that was taken; `settle` must have been called."""
-        assert self._pending is None
+        """The state of these samples, with every step that was taken."""
+        self.settle()
         return to_state(self.store.read(rows.numpy()), self.store.schema, self._device)
 
     def send(self, rows: Tensor, state: SampleState, *, step: int, epoch: int, taken: bool, stop: bool) -> None:
@@ -65,10 +66,10 @@ class StateTable:
         gather = self.ranks.gather_later(pack(rows, state, self.store.schema, stop))
         self._pending = _PendingUpdate(_ToHost(gather, self._stream), step, epoch, taken)
 
-    def settle(self) -> bool:
-        """Write what is under way to the store. Returns whether some rank was asked to stop."""
+    def settle(self) -> None:
+        """Write what is under way to the store."""
         if self._pending is None:
-            return False
+            return
         pending, self._pending = self._pending, None
         start = time.monotonic()
         words = pending.words.wait()
@@ -76,7 +77,7 @@ class StateTable:
         received = unpack(words, self.ranks.size, self.store.schema, pending.epoch)
         if pending.taken:
             self.store.write(received.rows, received.values, pending.step)
-        return received.stop
+        self.is_asked_to_stop |= received.stop
 
 
 class _ToHost:

@@ -19,7 +19,7 @@ from training.settings import DataSettings
 def by_row(batches: list[Batch]) -> dict[int, list[list[float]]]:
     found: dict[int, list[list[float]]] = {}
     for batch in batches:
-        for row, image in zip(batch.rows.tolist(), batch.images.tolist(), strict=True):
+        for row, image in zip(batch.rows.tolist(), batch.inputs[0].tolist(), strict=True):
             found.setdefault(row, []).append(image[1:])
     return found
 

@@ -23,6 +23,7 @@ from isogclr.shard_index import ShardIndex
 from support.shard_writing import write_shard
 from support.training_data import numbers, open_data, picture, read, tokenize, write_shards
 from training.data.epoch import TrainData
+from training.data.image_text import PairInputs
 from training.data.shards import ShardSource
 from training.settings import DataSettings
 
@@ -190,7 +191,7 @@ def leave(image: Any) -> Any:
 def test_other_errors_of_a_worker_keep_their_type(tmp_path: Path) -> None:
     urls = write_shards(tmp_path / "shards", [8])
     index = ShardIndex.build(urls, tmp_path / "index")
-    data = TrainData.open(config_of(urls, workers=1), index, 0, 1, fail, tokenize)
+    data = TrainData.open(config_of(urls, workers=1), index, 0, 1, PairInputs(fail, tokenize))
     with pytest.raises(RuntimeError, match="a transform with a fault") as caught:
         read(data.epoch(0))
     assert type(caught.value) is RuntimeError
@@ -200,7 +201,7 @@ def test_other_errors_of_a_worker_keep_their_type(tmp_path: Path) -> None:
 def test_a_worker_that_dies(tmp_path: Path) -> None:
     urls = write_shards(tmp_path / "shards", [8])
     index = ShardIndex.build(urls, tmp_path / "index")
-    data = TrainData.open(config_of(urls, workers=1), index, 0, 1, leave, tokenize)
+    data = TrainData.open(config_of(urls, workers=1), index, 0, 1, PairInputs(leave, tokenize))
     with pytest.raises(DataWorkerError, match="a data worker process ended by itself"):
         read(data.epoch(0))
     data.close()

@@ -71,7 +71,7 @@ def test_a_damaged_image_shifts_nobody(tmp_path: Path, workers: int) -> None:
     found = read(data.epoch(0))
     data.close()
     for batch in found:
-        assert batch.rows.tolist() == batch.texts[:, 0].tolist() == batch.images[:, 0].tolist()
+        assert batch.rows.tolist() == batch.inputs[1][:, 0].tolist() == batch.inputs[0][:, 0].tolist()
     assert len(found) == SAMPLES // BATCH
     assert not set(numbers(found)) & set(broken)
     assert len(set(numbers(found))) >= SAMPLES - len(broken) - BATCH
@@ -128,7 +128,7 @@ def test_a_table_that_grew_keeps_its_rows(tmp_path: Path) -> None:
     write_table(tmp_path, samples=12)
     data = open_data(config_of(table), index_of(table, tmp_path))
     for batch in read(data.epoch(0)):
-        assert batch.rows.tolist() == batch.texts[:, 0].tolist()
+        assert batch.rows.tolist() == batch.inputs[1][:, 0].tolist()
     write_table(tmp_path, samples=13)
     with pytest.raises(DataError, match="has 13 rows, and the index has 12"):
         open_data(config_of(table), ShardIndex.load(tmp_path / "index"))
@@ -176,5 +176,5 @@ def test_synthetic_data() -> None:
     rows = torch.cat([batch.rows for batch in batches]).tolist()
     assert len(set(rows)) == 8
     assert max(rows) < 10
-    assert batches[0].images.shape == (4, 3, 6, 8)
-    assert not batches[0].images.any()
+    assert batches[0].inputs[0].shape == (4, 3, 6, 8)
+    assert not batches[0].inputs[0].any()

@@ -14,7 +14,7 @@ from training import params
 from training.model import Model, create_model
 from training.open_clip_bridge import Place
 from training.steps.optimization import Optimization
-from training.steps.step import MicroBatch, Stepper
+from training.steps.step import Inputs, Stepper
 
 CPU = Place(torch.device("cpu"), 0, 0, 1)
 ROWS = torch.arange(12)
@@ -32,11 +32,11 @@ def settings_for(name: str, *flags: str) -> tuple[params.Settings, Model]:
     return settings, model
 
 
-def micro_batches() -> list[MicroBatch]:
+def micro_batches() -> list[Inputs]:
     generator = torch.Generator().manual_seed(1)
     images = torch.randn(12, 3, 16, 16, generator=generator)
     texts = torch.randint(5, 17, (12, 8), generator=generator)
-    return [MicroBatch(images[first : first + 4], texts[first : first + 4]) for first in (0, 4, 8)]
+    return [(images[first : first + 4], texts[first : first + 4]) for first in (0, 4, 8)]
 
 
 def isogclr() -> ContrastiveLoss:
@@ -50,7 +50,7 @@ def test_accumulation_replays_dropout(name: str) -> None:
     state = loss.initial_state(12)
     optimization = Optimization(model.wrapped, settings.optimizer, "fp32", CPU.device)
     torch.manual_seed(5)
-    parts = [model.called(batch.images, batch.texts) for batch in batches]
+    parts = [model.called(*inputs) for inputs in batches]
     image, text = (torch.cat([part[key] for part in parts]) for key in ("image_features", "text_features"))
     after = torch.get_rng_state()
     value = loss(image, text, logit_scale=parts[0]["logit_scale"], rows=ROWS, state=state).loss
@@ -88,8 +88,8 @@ def test_locked_towers_get_no_gradient(name: str) -> None:
     optimization = Optimization(model.wrapped, settings.optimizer, "fp32", CPU.device)
     stepper = Stepper(model, loss, optimization, contextlib.nullcontext)
     state: SampleState = loss.initial_state(12)
-    for micro in (batches, [MicroBatch(batches[0].images, batches[0].texts)]):
-        count = sum(len(batch.images) for batch in micro)
+    for micro in (batches, batches[:1]):
+        count = sum(len(inputs[0]) for inputs in micro)
         stepper.run(micro, ROWS[:count], lambda count=count: state.take(ROWS[:count]), None, 0)
     assert all(parameter.grad is None for parameter in model.bare.visual.parameters())
     assert any(parameter.grad is not None for parameter in model.bare.text.parameters())
