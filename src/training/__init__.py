@@ -1,4 +1,4 @@
-"""The programs. `python -m training.main` is open_clip's training program with sample identity and per-sample state.
+"""The programs: `python -m training.main`, open_clip's training program with sample identity and per-sample state.
 
 Where to begin reading:
 

@@ -23,7 +23,7 @@ from isogclr.shard_index import ShardIndex
 from support.shard_writing import write_shard
 from support.training_data import numbers, open_data, picture, read, tokenize, write_shards
 from training.data.epoch import TrainData
-from training.data.image_text import PairInputs
+from training.data.image_text import PairFiles, PairInputs
 from training.data.shards import ShardSource
 from training.settings import DataSettings
 
@@ -92,7 +92,8 @@ def test_a_later_epoch_is_checked_before_it_comes(tmp_path: Path) -> None:
     """Which shards meet in a worker changes from epoch to epoch."""
     urls = write_shards(tmp_path / "shards", [8, 8, 2, 2])
     index = ShardIndex.build(urls, tmp_path / "index")
-    source = ShardSource([str(tmp_path / "shards" / f"{shard:05d}.tar") for shard in range(4)], index, seed=0)
+    shards = [str(tmp_path / "shards" / f"{shard:05d}.tar") for shard in range(4)]
+    source = ShardSource(shards, index, PairFiles(), seed=0)
     small = [sum(shard >= 2 for shard in source.epoch_order(epoch)[::2]) for epoch in range(30)]
     unlucky = [epoch for epoch, count in enumerate(small) if count != 1]  # both small ones on one rank
     assert unlucky[0] > 0
