@@ -21,9 +21,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measure
-from isogclr.state.schema import ISOGCLR
+from isogclr.state.schema import schema_for
 from isogclr.state.store import StateStore
 
+ISOGCLR = schema_for(
+    [f"{side}_{name}" for side in ("image", "text") for name in ("temperature", "log_mean", "momentum")]
+)
 ROWS = 100_000_000
 BATCH = 4096
 REPETITIONS = 5

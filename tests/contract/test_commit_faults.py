@@ -14,9 +14,8 @@ import pytest
 from isogclr.errors import StorageError, StorageFullError, StoreError
 from isogclr.state.generations import STORE_SNAPSHOT, generations, latest, prune, write_generation
 from isogclr.state.layout import BLOCK_ROWS
-from isogclr.state.schema import ISOGCLR
 from isogclr.state.store import StateStore
-from support.store_cases import FILE, FINGERPRINT, MEMORY, numbers_in, values_of
+from support.store_cases import FILE, FINGERPRINT, ISOGCLR, MEMORY, numbers_in, values_of
 
 ROWS = 2 * BLOCK_ROWS
 FAILING = ("open", "write", "pwrite", "ftruncate", "fsync", "rename", "mkdir")

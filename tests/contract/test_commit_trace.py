@@ -10,8 +10,7 @@ import pytest
 from isogclr.state.generations import STORE_SNAPSHOT, prune, write_generation
 from isogclr.state.manifest import MANIFEST
 from isogclr.state.memory import MemoryStore
-from isogclr.state.schema import ISOGCLR
-from support.store_cases import FINGERPRINT, values_of
+from support.store_cases import FINGERPRINT, ISOGCLR, values_of
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import pytest
 
 from isogclr.config import ISogCLRConfig
 from isogclr.losses import LOSSES, ISogCLRLoss, SogCLRLoss
-from isogclr.state.schema import GLOBAL_TEMPERATURE, ISOGCLR, ISOGCLR_ADAM, STATELESS, Schema, schema_for
+from isogclr.state.schema import Schema, schema_for
+from support.store_cases import GLOBAL_TEMPERATURE, ISOGCLR, ISOGCLR_ADAM, STATELESS
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,11 @@ from isogclr.state.schema import GLOBAL_TEMPERATURE, ISOGCLR, ISOGCLR_ADAM, STAT
 def test_schema_of_a_loss(loss: ISogCLRLoss, schema: Schema, row_bytes: int) -> None:
     assert schema_for(loss.state_columns) == schema
     assert schema.row_bytes == row_bytes
+
+
+def test_the_variants_differ_as_designed() -> None:
+    assert set(ISOGCLR_ADAM.names) - set(ISOGCLR.names) == {"image_second_moment", "text_second_moment"}
+    assert GLOBAL_TEMPERATURE.names == ("image_log_mean", "text_log_mean", "visits", "last_epoch")
 
 
 @pytest.mark.parametrize("name", ["clip", "siglip", "cyclip"])

@@ -31,10 +31,9 @@ from isogclr.state.generations import (
 )
 from isogclr.state.layout import BLOCK_ROWS, LIVE_MAGIC, PAGE_BYTES, SNAPSHOT_MAGIC, Header, encode_header
 from isogclr.state.manifest import MANIFEST
-from isogclr.state.schema import ISOGCLR, STATELESS
 from isogclr.state.snapshot import Snapshot
 from isogclr.state.store import StateStore
-from support.store_cases import FILE, FINGERPRINT, MEMORY, small_snapshot, values_of
+from support.store_cases import FILE, FINGERPRINT, ISOGCLR, MEMORY, STATELESS, small_snapshot, values_of
 
 
 def _verify(path):

@@ -27,9 +27,8 @@ from isogclr.state.generations import (
     write_generation,
 )
 from isogclr.state.layout import BLOCK_ROWS
-from isogclr.state.schema import ISOGCLR
 from isogclr.state.store import StateStore
-from support.store_cases import FINGERPRINT, values_of
+from support.store_cases import FINGERPRINT, ISOGCLR, values_of
 
 ROWS = 3 * BLOCK_ROWS + 17
 KILLS = 150

@@ -13,8 +13,17 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from isogclr.state.generations import STORE_SNAPSHOT, latest, prune, write_generation
 from isogclr.state.layout import BLOCK_ROWS
-from isogclr.state.schema import GLOBAL_TEMPERATURE, ISOGCLR, ISOGCLR_ADAM, STATELESS
-from support.store_cases import FILE, LAGGING_FILE, MEMORY, numbers_in, values_of
+from support.store_cases import (
+    FILE,
+    GLOBAL_TEMPERATURE,
+    ISOGCLR,
+    ISOGCLR_ADAM,
+    LAGGING_FILE,
+    MEMORY,
+    STATELESS,
+    numbers_in,
+    values_of,
+)
 
 FIRST_ROWS = BLOCK_ROWS + 10
 CORNERS = (0, 1, BLOCK_ROWS - 1, BLOCK_ROWS, FIRST_ROWS - 1)
@@ -55,6 +64,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(keep=st.booleans())
     def commit(self, keep):
+        self._commit(keep)
+
+    def _commit(self, keep):
         with write_generation(self.root, step=self.step, keep=keep) as folder:
             (folder / "model.pt").write_bytes(b"weights of step %d" % self.step)
             self.store.commit(folder / STORE_SNAPSHOT)
@@ -66,10 +78,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.rows < 3 * BLOCK_ROWS)
     @rule(added=st.sampled_from([0, 1, BLOCK_ROWS - 10, 2 * BLOCK_ROWS]))
-    def grow(self, added):
-        self.rows += added
-        self.fingerprint += "+"
-        self.store.grow(self.rows, self.fingerprint)
+    def commit_and_grow(self, added):
+        """The index is extended between two runs; new rows or none, it has another fingerprint."""
+        self._commit(keep=False)
+        self.store.close()
+        self._restore(added, self.fingerprint + "+")
 
     @rule(garbage=st.binary(min_size=1, max_size=64), added=st.sampled_from([0, 0, 1, BLOCK_ROWS]))
     def crash_and_reopen(self, garbage, added):
@@ -88,14 +101,19 @@ class StoreMachine(RuleBasedStateMachine):
                 self.folder, schema=self.schema, rows=self.rows, fingerprint=self.fingerprint
             )
             return
-        model, rows, earlier, self.step = self.committed
+        _, _, earlier, self.step = self.committed
         assert generation.step == self.step
         assert (generation.path / "model.pt").read_bytes() == b"weights of step %d" % self.step
         generation.verify()
-        self.model, self.rows, self.fingerprint = dict(model), rows + added, earlier + "r" * bool(added)
+        self._restore(added, earlier + "r" * bool(added))
+
+    def _restore(self, added, fingerprint):
+        """Go on from the latest generation, with an index of so many more rows."""
+        model, rows, earlier, _ = self.committed
+        self.model, self.rows, self.fingerprint = dict(model), rows + added, fingerprint
         self.store = self.factory.restore(
             self.folder,
-            generation.path / STORE_SNAPSHOT,
+            latest(self.root).path / STORE_SNAPSHOT,
             schema=self.schema,
             rows=self.rows,
             fingerprint=self.fingerprint,

@@ -14,18 +14,19 @@ from training.ranks.node import Node
 from training.store.comparison import check_stores_agree, forget_changes
 
 ROWS = 100 * BLOCK_ROWS + 7
+MANY_ROWS = 10_000 * BLOCK_ROWS + 7  # more blocks than ranges: a range has three
 NODES_OF_RANKS = (0, 0, 1, 1, 2)
 
 
-def compare(changes: dict[int, list[int]]) -> tuple[str, int]:
+def compare(changes: dict[int, list[int]], store_rows: int = ROWS) -> tuple[str, int]:
     """On every rank: the same rows on all nodes, then more on some; the message, and the bytes that it took."""
     messages = Messages.of(Ranks())
     rank = messages.ranks.rank
     number = NODES_OF_RANKS[rank]
     first = NODES_OF_RANKS.index(number)
     node = Node(number, 3, first, first == rank)
-    store = MemoryStore.create(schema_for(("image_temperature",)), ROWS, "f")
-    rows = np.arange(0, ROWS, 5000)
+    store = MemoryStore.create(schema_for(("image_temperature",)), store_rows, "f")
+    rows = np.arange(0, store_rows, 5000)
     values = store.schema.zeros(len(rows))
     values["visits"] = 1
     store.write(rows, values, 1)
@@ -77,7 +78,21 @@ def test_a_difference_is_named_on_all_ranks(changes: dict[int, list[int]], words
 
 
 def test_messages_stay_small() -> None:
-    """Every block differs on one node: still a few kilobytes, and the message says that there may be more."""
+    """Every block or every second one differs on one node: still a few kilobytes, and few ranges by name."""
     results = run_ranks(5, compare, {1: list(range(0, ROWS, BLOCK_ROWS))})
-    assert all("and perhaps in more" in message for message, _ in results)
+    assert all(f"differs in rows 0 to {ROWS - 1};" in message for message, _ in results)
     assert max(size for _, size in results) < 200_000
+    results = run_ranks(5, compare, {1: list(range(0, ROWS, 2 * BLOCK_ROWS))})
+    assert all(message.count(" to ") == 16 for message, _ in results), results[0][0]
+    assert all("and in 35 more ranges;" in message for message, _ in results), results[0][0]
+    assert max(size for _, size in results) < 200_000
+
+
+def test_a_large_store_is_compared_in_ranges_of_several_blocks() -> None:
+    """The message names the whole range: rows of blocks 3,000 to 3,002 and of the last two."""
+    results = run_ranks(5, compare, {2: [3001 * BLOCK_ROWS, MANY_ROWS - 1]}, MANY_ROWS)
+    words = (
+        f"differs in rows {3000 * BLOCK_ROWS} to {3003 * BLOCK_ROWS - 1}, {9999 * BLOCK_ROWS} to {MANY_ROWS - 1};"
+    )
+    assert all(words in message for message, _ in results), results[0][0]
+    assert max(size for _, size in results) < 1_000_000

@@ -25,9 +25,8 @@ from isogclr.errors import (
     StoreStalledError,
 )
 from isogclr.state.lock import StoreLock, lock_holder
-from isogclr.state.schema import ISOGCLR
 from isogclr.state.store import StateStore
-from support.store_cases import FINGERPRINT, numbers_in, values_of
+from support.store_cases import FINGERPRINT, ISOGCLR, numbers_in, values_of
 
 CONTEXT = get_context("fork")
 ROWS = 6000
@@ -347,7 +346,6 @@ def test_a_reader_can_not_do_what_is_the_writers(tmp_path, holder):
         assert not reader.is_writer
         for call in (
             lambda: reader.commit(tmp_path / "snapshot"),
-            lambda: reader.grow(20, "index-b"),
             reader.changed_blocks,
         ):
             with pytest.raises(InputError, match="first rank"):
@@ -360,12 +358,16 @@ def test_a_rank_that_attaches_after_growth_sees_the_new_rows(tmp_path):
     with StateStore.create(tmp_path / "live", ISOGCLR, 10, FINGERPRINT) as store:
         early = StateStore.open(tmp_path / "live", FINGERPRINT)
         store.write([9], values_of(ISOGCLR, [4]), 1)
-        store.grow(9000, "index-b")
+        store.commit(tmp_path / "snapshot")
+    rows_at = {FINGERPRINT: 10}.__getitem__
+    with StateStore.restore(tmp_path / "live", tmp_path / "snapshot", ISOGCLR, 9000, "index-b", rows_at) as store:
         store.write([8999], values_of(ISOGCLR, [5]), 2)
         store.drain()
         with StateStore.open(tmp_path / "live", "index-b", store.run) as late:
             assert late.rows == 9000
             np.testing.assert_array_equal(numbers_in(late.read([9, 8999, 100])), [4, 5, 0])
+        with pytest.raises(IndexMismatchError, match="the same one"):
+            StateStore.open(tmp_path / "live", FINGERPRINT)
         np.testing.assert_array_equal(numbers_in(early.read([9])), [4])
         with pytest.raises(InputError, match="0 to 9"):
             early.read([10])

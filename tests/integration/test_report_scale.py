@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isogclr.state import ISOGCLR, STORE_SNAPSHOT, StateStore, write_generation
+from isogclr.state import STORE_SNAPSHOT, StateStore, write_generation
+from support.store_cases import ISOGCLR
 
 ROWS = 10_000_000
 CHUNK = 1_000_000

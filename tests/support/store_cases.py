@@ -11,10 +11,21 @@ import numpy as np
 
 from isogclr.state.contract import RowStore
 from isogclr.state.memory import MemoryStore
-from isogclr.state.schema import ISOGCLR, Schema
+from isogclr.state.schema import Schema, schema_for
 from isogclr.state.store import StateStore
 
 FINGERPRINT = "index-a"
+
+
+def _both(*columns: str) -> Schema:
+    return schema_for([f"{side}_{column}" for side in ("image", "text") for column in columns])
+
+
+# The rows of the losses, in all their sizes; tests/contract/test_loss_columns.py compares them with the losses.
+ISOGCLR = _both("temperature", "log_mean", "momentum")
+ISOGCLR_ADAM = _both("temperature", "log_mean", "momentum", "second_moment")
+GLOBAL_TEMPERATURE = _both("log_mean")
+STATELESS = schema_for([])
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,22 @@
 """(shard, key) → row: build, load, verify.
 
-`index.py` is the open index and the place to start; `build.py` makes one: it expands the sources (`sources.py`),
-reads tar headers (`listing.py`, `tar_headers.py`, `sample_keys.py`, in parallel by `pool.py`), decides which shards
-are known (`plan.py`, `ids.py`) and writes (`writer.py`, `files.py`).
+Read in this order; `docs/index_format.md` describes every byte.
+
+    index.py        `ShardIndex`, open for reading: from shard and key to row, and back
+    rows.py         the rows of one shard, which a data worker holds while it reads that shard
+    files.py        the files of an index: layout, checks, publication
+    ids.py          the name of a shard that outlives a move of the data set
+
+    build.py        `build_index`: make an index, or extend one
+    patterns.py     from what `--train-data` says to shards, or to a table
+    plan.py         which shards are known, moved, changed or new
+    pool.py         list many shards at once, in processes
+    listing.py      list the samples of one shard
+    tar_headers.py  the members of an ordinary tar, without its payload
+    sample_keys.py  which members make one sample, by open_clip's rules
+    saving.py       collect new shards and rows, and write the next generation
+
+    check.py        is an index whole, and does it still describe its shards?
 """
 
 from isogclr.shard_index.build import BuildSummary, build_index

@@ -139,7 +139,7 @@ class Tables:
 
     shards: npt.NDArray[np.void]
     segments: npt.NDArray[np.void]
-    order: npt.NDArray[np.uint32]  # shards, sorted by `sort_key` of their ids
+    order: npt.NDArray[np.uint32]  # shards, sorted by the `components` of their ids
     strings: memoryview
 
     def shard_id(self, shard: int) -> str:

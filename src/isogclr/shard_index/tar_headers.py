@@ -1,9 +1,10 @@
 """Walk the headers of an ordinary tar file without reading its payload.
 
-Python's `tarfile` decides what is in an archive, since webdataset asks it. It costs some 15 microseconds a member,
-though, so members of the two ordinary kinds are recognised here: a plain regular file, and one with a pax header
-that changes nothing but times, owners and the name. Whatever else turns up (links, sparse files, GNU long names,
-damage, the end) ends the walk, and `tarfile` goes on from that byte. Both read the same members; a test compares.
+Python's `tarfile` decides what is in an archive, since webdataset asks it. It costs some 15 microseconds per
+member, though, so members of the two ordinary kinds are recognised here: a plain regular file, and one with a pax
+header that changes nothing but times, owners and the name. Whatever else turns up (links, sparse files, GNU long
+names, damage, the end) ends the walk, and `tarfile` goes on from that byte. Both read the same members; a test
+compares.
 """
 
 from __future__ import annotations

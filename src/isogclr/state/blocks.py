@@ -1,7 +1,7 @@
 """One CRC-32 for each block of rows, computed again only for blocks that were written.
 
 CRC-32 finds every change of up to 32 adjacent bits, so every flip of a single byte, and misses other accidents with
-probability 2^-32 a block. It is no protection against somebody who forges a file.
+probability 2^-32 per block. It is no protection against somebody who forges a file.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class BlockChecksums:
 
     Args:
         block_bytes: size of a block.
-        checksums: known values, of a snapshot; None for a store of zeros.
         blocks: how many blocks there are.
+        checksums: of the first blocks, from a snapshot; all others are zero. None for a store of zeros.
     """
 
     def __init__(self, block_bytes: int, blocks: int, checksums: Checksums | None = None) -> None:
@@ -39,12 +39,6 @@ class BlockChecksums:
     def mark(self, blocks: npt.NDArray[np.int64]) -> None:
         """These blocks were written. One call of numpy: each costs the writer thread a turn at the interpreter."""
         np.put(self._flags, blocks, _STALE | _CHANGED)
-
-    def grow(self, blocks: int) -> None:
-        """More blocks, all zero."""
-        added = blocks - len(self._values)
-        self._values = np.concatenate((self._values, np.full(added, self.zero, np.uint32)))
-        self._flags = np.concatenate((self._flags, np.zeros(added, np.uint8)))
 
     def used_chunks(self) -> Iterator[tuple[int, int]]:
         """Runs of blocks that may not be zero, as (first, last + 1), short enough to be read at once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,18 +23,24 @@ from isogclr.state.snapshot import SnapshotInfo, write_snapshot
 
 RowsAt = Callable[[str], int]  # `ShardIndex.rows_at`
 Store = TypeVar("Store", bound="RowStore")
+_LOG = logging.getLogger(__name__)
 _MAX_STEP = 1 << 62
-_MAX_UPDATES = (
-    1 << 27
-) - 1  # in one step; a row (layout.MAX_ROWS) and a position share one word when they are sorted
+# In one step: a row (layout.MAX_ROWS) and a position share one word when they are sorted.
+_MAX_UPDATES = (1 << 27) - 1
 
 
 class RowStore(ABC):
-    """One row of state a sample. Values go in and out by value; one thread calls, in the order of the steps.
+    """One row of state per sample. Values go in and out by value; one thread calls, in the order of the steps.
+
+    The row count is fixed. For an index that has grown, a store is restored from a snapshot: old rows keep their
+    state, new ones are zero (`grown_header` says which snapshots are accepted).
 
     Args:
         header: schema, row count, index fingerprint, and the last step that the rows contain.
         checksums: of the blocks of the snapshot that the rows come from; None if they are all zero.
+
+    Attributes:
+        wait_seconds: how long calls have waited for the disk so far; 0.0 for a store that has none.
     """
 
     def __init__(self, header: Header, checksums: Checksums | None) -> None:
@@ -41,6 +48,7 @@ class RowStore(ABC):
         self._checksums = BlockChecksums(header.block_bytes, header.blocks, checksums)
         self._is_closed = False
         self._newest = NONE if header.step is None else header.step
+        self.wait_seconds = 0.0
 
     @property
     def schema(self) -> Schema:
@@ -92,6 +100,7 @@ class RowStore(ABC):
         self.drain()
         header = replace(self._header, step=self.newest_step)
         info = write_snapshot(path, header, self._bytes, self._checksums, self._clone_source())
+        _LOG.debug("%s: step %s, %s", path, header.step, info)
         self.forget_changes()
         return info
 
@@ -108,10 +117,6 @@ class RowStore(ABC):
     def forget_changes(self) -> None:
         """Count `changed_blocks` from here on; `commit` does it, a node that writes no snapshot must."""
         self._checksums.forget_changes()
-
-    @abstractmethod
-    def grow(self, rows: int, index_fingerprint: str) -> None:
-        """The index has grown: old rows keep their state, new ones are zero."""
 
     @abstractmethod
     def close(self) -> None:
@@ -166,14 +171,6 @@ class RowStore(ABC):
                 "with the rows of all ranks"
             )
         return int(step)
-
-    def _checked_growth(self, rows: int) -> None:
-        self._check_open()
-        if rows < self.rows:
-            raise InputError(
-                f"rows: found {rows}, expected at least the {self.rows} that the store has: an index never loses "
-                "rows; use a store of its own for another index"
-            )
 
 
 def grown_header(

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,8 +148,8 @@ def latest(root: Path) -> Generation | None:
     return None
 
 
-def prune(root: Path, *, newest: int, keep: Collection[int] = ()) -> list[int]:
-    """Delete old generations: all but the `newest` ones, those marked `keep` at their commit, and those in `keep`.
+def prune(root: Path, *, newest: int) -> list[int]:
+    """Delete old generations: all but the `newest` ones and those marked `keep` at their commit.
 
     A folder loses its name before its files go, so that a crash in between leaves no generation with missing files.
     Damaged generations are left for somebody to look at. Returns the numbers of those deleted.
@@ -158,7 +158,7 @@ def prune(root: Path, *, newest: int, keep: Collection[int] = ()) -> list[int]:
         raise InputError(f"newest: found {newest}, expected at least 1; the last commit is never deleted")
     deleted = []
     for generation in generations(root)[newest:]:
-        if not generation.manifest.keep and generation.number not in keep:
+        if not generation.manifest.keep:
             with storage_errors(generation.path, "delete an old generation"):
                 doomed = root / f".deleted-{generation.path.name}-{os.getpid()}"
                 os.rename(generation.path, doomed)  # noqa: PTH104 (the crash tests trace os calls)

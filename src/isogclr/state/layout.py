@@ -28,7 +28,7 @@ SNAPSHOT_MAGIC = b"ISOGSNAP"
 VERSION = 1
 PAGE_BYTES = 4096
 DATA_OFFSET = 2 * PAGE_BYTES
-BLOCK_ROWS = 2048  # rows a checksum; with 4-byte columns a block is always a whole number of pages
+BLOCK_ROWS = 2048  # per checksum; with 4-byte columns a block is always a whole number of pages
 MAX_ROWS = 1 << 36
 _PREFIX = struct.Struct("<8sII")  # magic, version, length of the description
 _CHECKSUM = struct.Struct("<I")
@@ -83,7 +83,7 @@ class Header:
 
     @property
     def snapshot_bytes(self) -> int:
-        """As the live file, plus one CRC-32 a block and one over those."""
+        """As the live file, plus one CRC-32 per block and one over those."""
         return self.live_bytes + _CHECKSUM.size * (self.blocks + 1)
 
 

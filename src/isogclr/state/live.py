@@ -37,24 +37,24 @@ class LiveFile:
     Attributes:
         data: the rows, read-only in a process that has attached.
         cells: the same as bytes.
+        published: which steps they contain.
         reading_allocates: a row that is read may take space, too.
         writing_allocates: a row that is written may take space although its page exists.
-        published: which steps they contain.
     """
-
-    data: Values
-    cells: npt.NDArray[np.uint8]
-    published: Published
-    _has_no_holes: bool
 
     def __init__(self, path: Path, descriptor: int, header: Header, *, writable: bool) -> None:
         self.path = path
         self.descriptor = descriptor
         self.header = header
-        self.writable = writable
         self.reading_allocates = reading_allocates(path)
         self.writing_allocates = writing_allocates(path)
-        self._map()
+        self._has_no_holes = False  # that is known
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._mapping = mmap.mmap(descriptor, header.live_bytes, mmap.MAP_SHARED, access)
+        self._mapping.madvise(mmap.MADV_RANDOM)  # else each fault reads 128 KiB for 32 bytes
+        self.cells: npt.NDArray[np.uint8] = np.frombuffer(self._mapping, np.uint8, header.data_bytes, DATA_OFFSET)
+        self.data: Values = self.cells.view(header.schema.dtype)
+        self.published = Published(self._mapping)
 
     @classmethod
     def create(cls, path: Path, header: Header, fill: Fill | None = None) -> LiveFile:
@@ -94,15 +94,6 @@ class LiveFile:
             raise
         return cls(path, descriptor, header, writable=False)
 
-    def grow(self, header: Header) -> None:
-        """More rows at the end. Ranks that have attached keep seeing the old ones."""
-        with storage_errors(self.path, "grow the live file"):
-            os.ftruncate(self.descriptor, header.live_bytes)  # if this fails, the old mapping is as it was
-            pwrite_all(self.descriptor, encode_header(LIVE_MAGIC, header), 0)
-        self._unmap()
-        self.header = header
-        self._map()
-
     def has_room(self, rows: int, reserve_bytes: int) -> bool:
         """Whether pages for so many rows can be allocated and `reserve_bytes` stay free.
 
@@ -122,22 +113,10 @@ class LiveFile:
         return disk.f_bavail * disk.f_frsize >= reserve_bytes + needed
 
     def close(self) -> None:
-        self._unmap()
-        os.close(self.descriptor)
-
-    def _map(self) -> None:
-        access = mmap.PROT_READ | (mmap.PROT_WRITE if self.writable else 0)
-        self._has_no_holes = False  # that is known
-        self._mapping = mmap.mmap(self.descriptor, self.header.live_bytes, mmap.MAP_SHARED, access)
-        self._mapping.madvise(mmap.MADV_RANDOM)  # else each fault reads 128 KiB for 32 bytes
-        self.cells = np.frombuffer(self._mapping, np.uint8, self.header.data_bytes, DATA_OFFSET)
-        self.data = self.cells.view(self.header.schema.dtype)
-        self.published = Published(self._mapping)
-
-    def _unmap(self) -> None:
         del self.data, self.cells, self.published
         with suppress(BufferError):  # the traceback of an error may hold an array; the mapping then ends with it
             self._mapping.close()
+        os.close(self.descriptor)
 
 
 def _refuse_foreign(path: Path) -> None:

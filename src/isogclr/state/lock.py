@@ -1,4 +1,4 @@
-"""One training run a store: a lock that the kernel releases when its process ends, however it ends.
+"""One training run per store: a lock that the kernel releases when its process ends, however it ends.
 
 The lock is a POSIX record lock on a file beside the live file. Such locks belong to the process: data workers that
 were forked do not inherit it and can not keep it alive, and a pid that was given to another process can not hold

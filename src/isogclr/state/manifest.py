@@ -1,8 +1,8 @@
 """The manifest of a generation: which files belong to it, how long they are, and their checksums.
 
 The last bytes of the file are the CRC-32 of all bytes before them, so every flipped byte is found although the
-whole is one JSON object. A snapshot of the store has a checksum a block inside; the manifest holds the checksum of
-its header and table only, which fixes the rest and spares a second pass over the rows.
+whole is one JSON object. A snapshot of the store has one checksum per block inside; the manifest holds the checksum
+of its header and table only, which fixes the rest and spares a second pass over the rows.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,14 +62,6 @@ class MemoryStore(RowStore):
     def drain(self) -> None:
         """Nothing ever waits here."""
         self._check_open()
-
-    def grow(self, rows: int, index_fingerprint: str) -> None:
-        self._checked_growth(rows)
-        self._header = replace(self._header, rows=rows, index_fingerprint=index_fingerprint)
-        data = self.schema.zeros(self._header.blocks * BLOCK_ROWS)
-        data[: len(self._data)] = self._data
-        self._data = data
-        self._checksums.grow(self._header.blocks)
 
     def close(self) -> None:
         self._is_closed = True

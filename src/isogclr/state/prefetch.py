@@ -39,11 +39,8 @@ class Prefetcher:
             return False
         return True
 
-    def finish(self) -> None:
-        """Wait until all requests are served."""
-        self._queue.join()
-
     def close(self) -> None:
+        """Serve what was asked for, then end."""
         self._queue.put(None)
         self._thread.join()
 
@@ -52,5 +49,3 @@ class Prefetcher:
             first = np.sort(rows) * self._row_bytes
             np.take(self._data, first, mode="clip")
             np.take(self._data, first + (self._row_bytes - 1), mode="clip")
-            self._queue.task_done()
-        self._queue.task_done()

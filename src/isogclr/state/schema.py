@@ -79,16 +79,6 @@ class Schema:
         return np.zeros(count, self.dtype)
 
 
-def _both(*columns: str) -> tuple[str, ...]:
-    return tuple(f"{side}_{column}" for side in ("image", "text") for column in columns)
-
-
-ISOGCLR = Schema(_both("temperature", "log_mean", "momentum"))
-ISOGCLR_ADAM = Schema(_both("temperature", "log_mean", "momentum", "second_moment"))
-GLOBAL_TEMPERATURE = Schema(_both("log_mean"))
-STATELESS = Schema()
-
-
 def schema_for(state_columns: Sequence[str]) -> Schema:
     """The schema of a loss that keeps these float columns for each sample (none: the counters alone)."""
     return Schema(tuple(state_columns))

@@ -1,4 +1,4 @@
-"""Snapshots: the rows of a store as they were at one step, with a checksum for every block.
+"""Snapshots: the rows of a store as they were at one step, with one checksum per block.
 
 A file is written once and never changed. It is sparse: pages of zeros are left out, so a store of which little was
 visited is small on disk however many rows it has.
@@ -37,9 +37,14 @@ ReadRows = Callable[[int, int], Buffer]  # offset in the data and length, both i
 
 @dataclass(frozen=True)
 class SnapshotInfo:
-    """What writing a snapshot came to: logged, so that the cost of a commit is known."""
+    """What a snapshot has cost: logged with `--debug`.
 
-    step: int | None
+    Args:
+        blocks_used: that were read: all that may not be zero; of a clone only those with a checksum out of date.
+        bytes_copied: of rows; none if the file system lets the snapshot share them.
+        cloned: whether it does. A page of the live file is then copied when it is next written, which takes space.
+    """
+
     blocks_used: int
     bytes_copied: int
     cloned: bool
@@ -86,7 +91,7 @@ def _write(
     table = checksums.values().astype("<u4").tobytes()
     pwrite_all(descriptor, table + zlib.crc32(table).to_bytes(4, "little"), header.live_bytes)
     pwrite_all(descriptor, encode_header(SNAPSHOT_MAGIC, header) + bytes(PAGE_BYTES), 0)
-    return SnapshotInfo(header.step, used, copied, cloned)
+    return SnapshotInfo(used, copied, cloned)
 
 
 class Snapshot:

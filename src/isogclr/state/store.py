@@ -1,4 +1,4 @@
-"""The state store: one file a node, mapped by all of its ranks, written by one thread of one of them."""
+"""The state store: one file per node, mapped by all of its ranks, written by one thread of one of them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ class StateStore(RowStore):
         self.queue_bytes = QUEUE_BYTES
         self.reserve_bytes = RESERVE_BYTES
         self.stall_seconds = STALL_SECONDS
-        self.wait_seconds = 0.0
 
     @classmethod
     def create(cls, path: Path, schema: Schema, rows: int, index_fingerprint: str) -> StateStore:
@@ -194,23 +193,17 @@ class StateStore(RowStore):
         self._require_writer("changed_blocks")
         return super().changed_blocks()
 
-    def grow(self, rows: int, index_fingerprint: str) -> None:
-        self._require_writer("grow")
-        self._checked_growth(rows)
-        self.drain()
-        self._stop_threads()
-        grown = replace(self._header, rows=rows, index_fingerprint=index_fingerprint)
-        self._live.grow(grown)
-        self._header = grown
-        self._checksums.grow(self._header.blocks)
-
     def close(self) -> None:
         """End the threads and give the lock back. The live file stays, as scratch that the next run replaces."""
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            self._stop_threads()
+            if self._writer is not None:
+                self._writer.close()
+            if self._prefetcher is not None:
+                self._prefetcher.close()
+                self._prefetcher = None  # its view of the rows would keep the mapping open
             self._live.close()
         finally:
             if self._lock is not None:
@@ -283,11 +276,3 @@ class StateStore(RowStore):
             raise InputError(
                 f"{call}: found a rank that only reads, expected the first rank of the node; call it there"
             )
-
-    def _stop_threads(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-        if self._prefetcher is not None:
-            self._prefetcher.close()
-            self._prefetcher = None

@@ -1,7 +1,7 @@
 """All nodes hold the same store: compared at every commit, before anything is published.
 
-The writers of all nodes compare a digest of the blocks that they have written since the last commit. Only when the
-digests differ do they look for the blocks, by halving ranges: messages stay small for a store of any size.
+The writers of all nodes compare one digest of the blocks that they have written since the last commit. Only when
+these differ do they send the digests of equal ranges of blocks, so that the message can name node and rows.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import socket
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,41 +19,24 @@ import numpy.typing as npt
 from isogclr.distributed import Messages
 from isogclr.errors import StoresDifferError
 from isogclr.state import RowStore
-from isogclr.state.blocks import Checksums
 from isogclr.state.layout import BLOCK_ROWS
 from training.ranks.node import Node
 
-_PARTS = 16  # of a range in which nodes differ
-_NAMED_RANGES = 16  # that a message names, and that are looked into at a time
-
-Range = tuple[int, int]  # of blocks: first, last + 1
-
-
-@dataclass(frozen=True)
-class Written:
-    """Blocks written since the last commit, in increasing order, with their checksums."""
-
-    blocks: npt.NDArray[np.int64]
-    checksums: Checksums
-
-    def digest(self, where: Range) -> str:
-        """Of the blocks in a range."""
-        first, last = np.searchsorted(self.blocks, where)
-        hashed = hashlib.blake2b(self.blocks[first:last].tobytes(), digest_size=16)
-        hashed.update(self.checksums[first:last].tobytes())
-        return hashed.hexdigest()
+_RANGES = 4096  # at most, whatever the size of the store: some 80 KB per node
+_NAMED = 16  # runs of rows that a message names for each node
 
 
 def check_stores_agree(store: RowStore, messages: Messages, node: Node) -> None:
     """All ranks raise if the stores of two nodes differ in what was written since the last commit."""
     if node.count == 1:
         return
-    own = Written(*store.changed_blocks()) if node.is_first_rank else None
-    suspects = _differing([(0, -(-store.rows // BLOCK_ROWS))], own, messages)
-    while any(last - first > 1 for first, last in suspects):
-        suspects = _differing([part for one in suspects for part in _parts(one)], own, messages)
-    if suspects:
-        raise _difference(suspects, own, messages, node, store.rows)
+    blocks = -(-store.rows // BLOCK_ROWS)
+    whole = _digests(store, [0, blocks]) if node.is_first_rank else None
+    if len({one[0] for one in messages.gather(whole) if one is not None}) == 1:
+        return
+    edges = [*range(0, blocks, -(-blocks // _RANGES)), blocks]
+    own = [node.number, socket.gethostname(), _digests(store, edges)] if node.is_first_rank else None
+    raise _difference([one for one in messages.gather(own) if one is not None], edges, store.rows)
 
 
 def forget_changes(store: RowStore, messages: Messages, node: Node) -> None:
@@ -61,45 +45,38 @@ def forget_changes(store: RowStore, messages: Messages, node: Node) -> None:
         store.forget_changes()
 
 
-def _differing(ranges: list[Range], own: Written | None, messages: Messages) -> list[Range]:
-    """Those of the ranges whose digests are not the same on all nodes, the first few of them."""
-    digests = [one for one in messages.gather(own and [own.digest(where) for where in ranges]) if one is not None]
-    return [where for where, *found in zip(ranges, *digests, strict=True) if len(set(found)) > 1][:_NAMED_RANGES]
+def _digests(store: RowStore, edges: Sequence[int]) -> list[str]:
+    """Of the blocks written since the last commit, with their checksums, between each pair of edges."""
+    blocks, checksums = store.changed_blocks()
+    parts = pairwise(np.searchsorted(blocks, edges).tolist())
+    content = (blocks[first:last].tobytes() + checksums[first:last].tobytes() for first, last in parts)
+    return [hashlib.blake2b(one, digest_size=8).hexdigest() for one in content]
 
 
-def _parts(where: Range) -> list[Range]:
-    edges = np.unique(np.linspace(*where, _PARTS + 1).astype(int)).tolist()
-    return list(pairwise(edges))
-
-
-def _difference(
-    suspects: list[Range], own: Written | None, messages: Messages, node: Node, rows: int
-) -> StoresDifferError:
-    """Who differs where. What most nodes have counts as right; if no majority has it, what the first node has."""
-    report = None if own is None else [node.number, socket.gethostname(), [own.digest(one) for one in suspects]]
-    nodes = [one for one in messages.gather(report) if one is not None]
-    wrong: dict[str, list[int]] = {}
-    for position, (block, _) in enumerate(suspects):
-        found = Counter(digests[position] for _, _, digests in nodes)
-        (usual, count), *_ = found.most_common()
-        right = usual if 2 * count > len(nodes) else nodes[0][2][position]
-        for number, host, digests in nodes:
-            if digests[position] != right:
-                wrong.setdefault(f"node {number} ({host})", []).append(block)
-    parts = [f"{name} differs in rows {_row_ranges(blocks, rows)}" for name, blocks in wrong.items()]
-    more = ", and perhaps in more" if len(suspects) == _NAMED_RANGES else ""
+def _difference(nodes: list[Any], edges: Sequence[int], rows: int) -> StoresDifferError:
+    """Who differs where; of each node there are its number, its host and its digests."""
+    right = [_right(found) for found in zip(*(digests for _, _, digests in nodes), strict=True)]
+    parts = []
+    for number, host, digests in nodes:
+        wrong = np.flatnonzero(np.array(digests) != np.array(right))
+        if len(wrong):
+            parts.append(f"node {number} ({host}) differs in rows {_row_ranges(wrong, edges, rows)}")
     return StoresDifferError(
-        f"found different state stores on {len(nodes)} nodes at a commit, expected equal ones: {'; '.join(parts)}"
-        f"{more}; nothing was published: resume from the latest generation, and look at memory and disk of that "
-        "node if it happens again"
+        f"found different state stores on {len(nodes)} nodes at a commit, expected equal ones: {'; '.join(parts)}; "
+        "nothing was published: resume from the latest generation, and look at memory and disk of that node if it "
+        "happens again"
     )
 
 
-def _row_ranges(blocks: list[int], rows: int) -> str:
-    merged: list[list[int]] = []
-    for block in blocks:
-        if merged and merged[-1][1] == block:
-            merged[-1][1] = block + 1
-        else:
-            merged.append([block, block + 1])
-    return ", ".join(f"{first * BLOCK_ROWS} to {min(last * BLOCK_ROWS, rows) - 1}" for first, last in merged)
+def _right(found: Sequence[str]) -> str:
+    """What most nodes have; if no majority has it, what the first node has."""
+    usual, count = Counter(found).most_common(1)[0]
+    return usual if 2 * count > len(found) else found[0]
+
+
+def _row_ranges(wrong: npt.NDArray[np.intp], edges: Sequence[int], rows: int) -> str:
+    """The rows of the ranges with these numbers; neighbours are merged."""
+    runs = np.split(wrong, np.flatnonzero(np.diff(wrong) != 1) + 1)
+    bounds = [(edges[run[0]] * BLOCK_ROWS, min(edges[run[-1] + 1] * BLOCK_ROWS, rows) - 1) for run in runs]
+    more = f", and in {len(bounds) - _NAMED:,} more ranges" if len(bounds) > _NAMED else ""
+    return ", ".join(f"{first} to {last}" for first, last in bounds[:_NAMED]) + more

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from isogclr.report.scan import Scan, scan_store
-from isogclr.state import ISOGCLR, StateStore
+from isogclr.state import StateStore
 from isogclr.state.schema import Values
+from support.store_cases import ISOGCLR
 
 ROWS = 5000
 

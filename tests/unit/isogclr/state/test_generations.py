@@ -69,9 +69,9 @@ def test_a_body_that_fails_commits_nothing(tmp_path):
 def test_pruning_spares_the_newest_and_the_kept(tmp_path):
     for step in range(1, 9):
         _commit(tmp_path, step, keep=step == 2)
-    assert prune(tmp_path, newest=2, keep=[4]) == [6, 5, 3, 1]
-    assert [one.step for one in generations(tmp_path)] == [8, 7, 4, 2]
-    assert prune(tmp_path, newest=1) == [7, 4]
+    assert prune(tmp_path, newest=2) == [6, 5, 4, 3, 1]
+    assert [one.step for one in generations(tmp_path)] == [8, 7, 2]
+    assert prune(tmp_path, newest=1) == [7]
     assert [one.step for one in generations(tmp_path)] == [8, 2]
     with pytest.raises(InputError, match="never deleted"):
         prune(tmp_path, newest=0)

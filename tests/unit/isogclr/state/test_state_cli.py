@@ -16,8 +16,7 @@ from isogclr.errors import IsogclrError
 from isogclr.state.export import export_state
 from isogclr.state.generations import STORE_SNAPSHOT, latest, write_generation
 from isogclr.state.layout import BLOCK_ROWS
-from isogclr.state.schema import ISOGCLR, STATELESS
-from support.store_cases import FINGERPRINT, MEMORY, values_of
+from support.store_cases import FINGERPRINT, ISOGCLR, MEMORY, STATELESS, values_of
 
 ROWS = 3 * BLOCK_ROWS
 VISITED = [0, 7, 2 * BLOCK_ROWS + 1]

@@ -15,14 +15,13 @@ import numpy as np
 import pytest
 
 from isogclr.durable import pwrite_all
-from isogclr.errors import IsogclrError, StorageFullError
+from isogclr.errors import StorageFullError
 from isogclr.state import filesystem, prefetch, sparse
 from isogclr.state.layout import BLOCK_ROWS, PAGE_BYTES
 from isogclr.state.prefetch import Prefetcher
-from isogclr.state.schema import ISOGCLR
 from isogclr.state.snapshot import Snapshot
 from isogclr.state.store import StateStore
-from support.store_cases import FILE, FINGERPRINT, numbers_in, values_of
+from support.store_cases import FILE, FINGERPRINT, ISOGCLR, numbers_in, values_of
 
 TWO_BILLION = 2_000_000_000
 
@@ -205,7 +204,8 @@ def _faults_of_a_read(path, prefetched):
         reader.read(rows[:1])
         if prefetched:
             reader.prefetch(rows)
-            reader._prefetcher.finish()
+            reader._prefetcher.close()  # when all requests are served
+            reader._prefetcher = None
         before = resource.getrusage(resource.RUSAGE_SELF)
         reader.read(rows)
         after = resource.getrusage(resource.RUSAGE_SELF)
@@ -231,7 +231,6 @@ def test_prefetching_touches_both_ends_of_each_row_and_drops_what_is_too_much(mo
     prefetcher = Prefetcher(np.zeros(4000, np.uint8), 40)
     accepted = sum(prefetcher.request(np.array([row])) for row in range(100))
     release.append(True)
-    prefetcher.finish()
     prefetcher.close()
     assert 8 <= accepted <= 9
     assert touched[:2] == [0, 39]
@@ -248,20 +247,26 @@ def test_the_store_imports_neither_torch_nor_pickle():
         assert "pickle" not in path.read_text(encoding="utf-8")
 
 
-def test_a_failed_growth_leaves_the_store_as_it_was(tmp_path, monkeypatch):
+def test_a_failed_growth_leaves_everything_as_it_was(tmp_path, monkeypatch):
     with FILE.create(tmp_path, rows=100) as store:
         store.write([99], values_of(ISOGCLR, np.array([7])), 1)
-        store.drain()
+        store.commit(tmp_path / "snapshot")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    grown = {"rows": 10_000, "fingerprint": "index-b", "rows_at": {FINGERPRINT: 100}.__getitem__}
+    truncate = os.ftruncate
 
-        def full(descriptor, length):
+    def full(descriptor, length):
+        if length > 0:  # the lock file is emptied
             raise OSError(errno.ENOSPC, "No space left on device")
+        truncate(descriptor, length)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "ftruncate", full)
-            with pytest.raises(IsogclrError):
-                store.grow(10_000, "index-b")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", full)
+        with pytest.raises(StorageFullError, match="create the live file"):
+            FILE.restore(tmp_path, tmp_path / "snapshot", **grown)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    with FILE.restore(tmp_path, tmp_path / "snapshot", rows=100) as store:  # the lock was given back
         assert (store.rows, store.index_fingerprint) == (100, FINGERPRINT)
         assert numbers_in(store.read([99])).tolist() == [7]
-        store.grow(10_000, "index-b")
+    with FILE.restore(tmp_path, tmp_path / "snapshot", **grown) as store:
         assert numbers_in(store.read([99, 9_999])).tolist() == [7, 0]
-    FILE.create(tmp_path).close()  # the lock was given back

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from isogclr.errors import StoreStalledError
 from isogclr.state.pending import PendingUpdates, Update
-from isogclr.state.schema import ISOGCLR
-from support.store_cases import FILE, numbers_in, values_of
+from support.store_cases import FILE, ISOGCLR, numbers_in, values_of
 
 ROWS = st.one_of(st.integers(0, 30), st.integers(0, (1 << 36) - 1), st.sampled_from([0, 64, 128, 65536, 1 << 35]))
 
