@@ -62,8 +62,8 @@ def test_arrows(module: str, where: list[str], allowed: tuple[str, ...]) -> None
     assert offenders(module, paths, allowed) == []
 
 
-# Which part of `training` may import which: main → run → epochs → steps → (data, store) → isogclr. The foundation is
-# known to everybody; `params` makes settings, and only `run` asks it.
+# Which part of `training` may import which: main → run → epochs → steps → (data, store) → isogclr. Everybody may know
+# the foundation; `params` makes settings, and only `run` asks it.
 _FOUNDATION = {"settings", "randomness", "signals", "features", "ranks", "open_clip_bridge"}
 ARROWS = {
     "main": {"run", "signals"},
