@@ -18,7 +18,7 @@ from training.data.epoch import EpochBatches, TrainData
 from training.data.position import Batch, Position
 from training.model import Model
 from training.signals import StopRequest
-from training.steps.metric_log import Average, MetricLog, learned_summary, public_name
+from training.steps.metric_log import Average, MetricLog, learned_summary
 from training.steps.optimization import Optimization
 from training.steps.step import MicroBatch, Stepper, StepResult
 from training.store.table import StateTable, new_state
@@ -195,11 +195,11 @@ class Loop:
     def _statistics(self, result: StepResult) -> dict[str, float]:
         parts = self._parts
         own = {"loss": result.output.loss.detach()} | parts.loss.statistics(result.output)
-        own.pop("rows_kept_not_finite", None)
+        own.pop("kept_rows", None)
         values = torch.stack([value.to(torch.float32) for value in own.values()])
         if parts.loss.averages_over_ranks:
             values = parts.ranks.sum(values) / parts.ranks.size
-        found = {public_name(name): value for name, value in zip(own, values.tolist(), strict=True)}
+        found = dict(zip(own, values.tolist(), strict=True))
         if self._kept_rows is not None:
             found["kept_rows"] = float(parts.ranks.sum(self._kept_rows))
             self._kept_rows = None
