@@ -2,7 +2,7 @@
 
     python scripts/sizes.py
 
-Computed from the formats themselves (docs/store_format.md, docs/index_format.md, training/sample_state.py).
+Computed from the formats themselves (docs/store_format.md, docs/index_format.md, isogclr/exchange.py).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 
 from isogclr.config import ISogCLRConfig
+from isogclr.exchange import pack
 from isogclr.losses import ISogCLRLoss, SampleState
 from isogclr.state import schema_for
 from isogclr.state.layout import Header
-from training.store.table import pack
 
 KEY_BYTES = 9  # img2dataset: 000070042
 KEY_END_BYTES = 4
@@ -59,7 +59,7 @@ def exchange_bytes(ranks: int, local_batch: int) -> int:
 def line_bytes() -> int:
     """Of a sample in the exchange, as it is packed."""
     state = SampleState({name: torch.zeros(1) for name in SCHEMA.state_columns}, torch.zeros(1, dtype=torch.int64))
-    packed = pack(torch.zeros(1, dtype=torch.int64), state, SCHEMA, False)
+    packed = pack(torch.zeros(1, dtype=torch.int64), state, SCHEMA.state_columns)
     return packed.shape[1] * packed.element_size()
 
 

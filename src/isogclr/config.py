@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeGuard
 
 from isogclr.errors import ConfigError
@@ -13,6 +13,8 @@ from isogclr.schedules import Constant, CosineDecay, Schedule
 # Step of τ when none is given. 0.03 is the recipe of the authors' code. One Adam step is about η whatever G is,
 # so it needs a value small against τ itself. In log τ, 1 is a Newton step and 0.2 averages over some visits.
 DEFAULT_TEMPERATURE_RATES = {"momentum": 0.03, "adam": 0.001, "log": 0.2}
+
+TILE_ROWS = "anchors that the kernel holds at a time; None chooses from the batch"
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -47,27 +49,40 @@ class _Problems(list[str]):
 
 
 @dataclass(frozen=True)
-class MovingAverageConfig:
-    """What SogCLR and iSogCLR share.
-
-    Args:
-        gamma: weight of the batch estimate in the moving average s (the paper's β_0); 1 keeps no memory.
-        gamma_schedule: `constant`, or `cosine`: from 1 to `gamma` over `gamma_decay_steps`.
-        gamma_decay_steps: length of the cosine; usually half of the run.
-        tile_rows: anchors that the kernel holds at a time; None chooses from the batch.
-        validate: check the values of features and rows in every call. It synchronises with the device.
-    """
-
-    gamma: float = 0.8
-    gamma_schedule: Literal["constant", "cosine"] = "constant"
-    gamma_decay_steps: int | None = None
-    tile_rows: int | None = None
-    validate: bool = False
+class LossConfig:
+    """Base of the configurations: every field says in its metadata what it means, for readers and for the flags."""
 
     def __post_init__(self) -> None:
         problems = _Problems()
         self._check(problems)
         problems.finish()
+
+    def _check(self, problems: _Problems) -> None:
+        """Add what is wrong."""
+
+
+def _option(default: Any, meaning: str) -> Any:
+    """A field, its default and what it means. Of a default of None the meaning says what it does: "…; None …"."""
+    return field(default=default, metadata={"help": meaning})
+
+
+@dataclass(frozen=True)
+class MovingAverageConfig(LossConfig):
+    """What SogCLR and iSogCLR share."""
+
+    gamma: float = _option(
+        0.8, "weight of the batch estimate in the moving average s (the paper's β_0); 1 keeps no memory"
+    )
+    gamma_schedule: Literal["constant", "cosine"] = _option(
+        "constant", "constant, or cosine: from 1 to gamma over gamma_decay_steps"
+    )
+    gamma_decay_steps: int | None = _option(
+        None, "length of the cosine; usually half of the run; None for a constant γ"
+    )
+    tile_rows: int | None = _option(None, TILE_ROWS)
+    validate: bool = _option(
+        False, "check the values of features and rows in every call. It synchronises with the device"
+    )
 
     def _check(self, problems: _Problems) -> None:
         problems.unit_interval("gamma", self.gamma)
@@ -90,14 +105,9 @@ class MovingAverageConfig:
 
 @dataclass(frozen=True)
 class SogCLRConfig(MovingAverageConfig):
-    """SogCLR: the moving average, with one fixed temperature.
+    """SogCLR: the moving average, with one fixed temperature."""
 
-    Args:
-        gamma, gamma_schedule, gamma_decay_steps, tile_rows, validate: see `MovingAverageConfig`.
-        temperature: τ of every anchor.
-    """
-
-    temperature: float = 0.01
+    temperature: float = _option(0.01, "τ of every anchor")
 
     def _check(self, problems: _Problems) -> None:
         super()._check(problems)
@@ -106,40 +116,36 @@ class SogCLRConfig(MovingAverageConfig):
 
 @dataclass(frozen=True)
 class ISogCLRConfig(MovingAverageConfig):
-    """iSogCLR: the moving average, and a temperature that is learned.
+    """iSogCLR: the moving average, and a temperature that is learned."""
 
-    Args:
-        gamma, gamma_schedule, gamma_decay_steps, tile_rows, validate: see `MovingAverageConfig`.
-        rho: radius of the KL ball around uniform weights; from log(batch − 1) on it never binds within a batch.
-        temperature_init: τ of a sample that was never visited.
-        temperature_start: `fixed`: every sample starts at `temperature_init`; `typical`: those of the first step
-            do, and later ones at the geometric mean of the temperatures of the last step.
-        temperature_min: lower bound τ_0, also the weight of the KL term in the primal problem.
-        temperature_max: upper bound.
-        temperature_rate: step size η; None takes 0.03 with `momentum`, 0.001 with `adam`, 0.2 with `log`.
-        temperature_optimizer: `momentum` (the paper), `adam` with bias correction by a sample's visits, or `log`:
-            steps of log τ, whose size does not depend on the scale of τ.
-        momentum_weight: weight β_1 of the new gradient in the momentum.
-        second_moment_weight: weight β_2 of the new squared gradient (`adam` only).
-        gradient_limit: bound of |G(τ)|.
-        normalized_weights: weights in G(τ) that sum to 1, whatever the age of s.
-        carry_mean: change s with τ, so that it belongs to the new temperature.
-        temperature_scope: `individual`, or `global`: one τ for all samples and both directions (RGCL-g).
-    """
-
-    rho: float = 6.0
-    temperature_init: float = 0.01
-    temperature_start: Literal["fixed", "typical"] = "fixed"
-    temperature_min: float = 0.005
-    temperature_max: float = 1.0
-    temperature_rate: float | None = None
-    temperature_optimizer: Literal["momentum", "adam", "log"] = "momentum"
-    momentum_weight: float = 0.9
-    second_moment_weight: float = 0.001
-    gradient_limit: float = 5.0
-    normalized_weights: bool = False
-    carry_mean: bool = False
-    temperature_scope: Literal["individual", "global"] = "individual"
+    rho: float = _option(
+        6.0,
+        "radius of the KL ball around uniform weights; from log(batch − 1) on it never binds within a batch",
+    )
+    temperature_init: float = _option(0.01, "τ of a sample that was never visited")
+    temperature_start: Literal["fixed", "typical"] = _option(
+        "fixed",
+        "fixed: every sample starts at temperature_init; typical: those of the first step do, and later ones at "
+        "the geometric mean of the temperatures of the last step",
+    )
+    temperature_min: float = _option(0.005, "lower bound τ_0, also the weight of the KL term in the primal problem")
+    temperature_max: float = _option(1.0, "upper bound")
+    temperature_rate: float | None = _option(
+        None, "step size η; None takes 0.03 with momentum, 0.001 with adam, 0.2 with log"
+    )
+    temperature_optimizer: Literal["momentum", "adam", "log"] = _option(
+        "momentum",
+        "momentum (the paper), adam with bias correction by a sample's visits, or log: steps of log τ, whose size "
+        "does not depend on the scale of τ",
+    )
+    momentum_weight: float = _option(0.9, "weight β_1 of the new gradient in the momentum")
+    second_moment_weight: float = _option(0.001, "weight β_2 of the new squared gradient (adam only)")
+    gradient_limit: float = _option(5.0, "bound of |G(τ)|")
+    normalized_weights: bool = _option(False, "weights in G(τ) that sum to 1, whatever the age of s")
+    carry_mean: bool = _option(False, "change s with τ, so that it belongs to the new temperature")
+    temperature_scope: Literal["individual", "global"] = _option(
+        "individual", "individual, or global: one τ for all samples and both directions (RGCL-g)"
+    )
 
     def _check(self, problems: _Problems) -> None:
         super()._check(problems)
@@ -194,27 +200,20 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class CyCLIPConfig:
-    """CyCLIP (Goel et al. 2022): CLIP and two consistency terms.
+class CyCLIPConfig(LossConfig):
+    """CyCLIP (Goel et al. 2022): CLIP and two consistency terms."""
 
-    Args:
-        in_modal_weight: weight of Σ (⟨I_j, I_k⟩ − ⟨T_j, T_k⟩)² / B.
-        cross_modal_weight: weight of Σ (⟨I_j, T_k⟩ − ⟨I_k, T_j⟩)² / B.
-        tile_rows: anchors that the kernel holds at a time; None chooses from the batch.
-        validate: check the values of the features in every call. It synchronises with the device.
-    """
+    in_modal_weight: float = _option(0.25, "weight of Σ (⟨I_j, I_k⟩ − ⟨T_j, T_k⟩)² / B")
+    cross_modal_weight: float = _option(0.25, "weight of Σ (⟨I_j, T_k⟩ − ⟨I_k, T_j⟩)² / B")
+    tile_rows: int | None = _option(None, TILE_ROWS)
+    validate: bool = _option(
+        False, "check the values of the features in every call. It synchronises with the device"
+    )
 
-    in_modal_weight: float = 0.25
-    cross_modal_weight: float = 0.25
-    tile_rows: int | None = None
-    validate: bool = False
-
-    def __post_init__(self) -> None:
-        problems = _Problems()
+    def _check(self, problems: _Problems) -> None:
         for name in ("in_modal_weight", "cross_modal_weight"):
             problems.not_negative(name, getattr(self, name))
         _check_tile_rows(problems, self.tile_rows)
-        problems.finish()
 
 
 def _check_tile_rows(problems: _Problems, tile_rows: object) -> None:

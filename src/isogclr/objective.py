@@ -43,6 +43,15 @@ def log_batch_mean(h: Tensor, temperature: Tensor, negative: Tensor) -> Tensor:
     return torch.logsumexp(exponent, dim=1) - negative.sum(dim=1).to(h.dtype).log()
 
 
+def mean_of_views(log_batch: Tensor, mean_hardness: Tensor) -> tuple[Tensor, Tensor]:
+    """log g of a picture, g being the mean over its views as anchors (algorithm 1), and E_p[h] over both of them.
+
+    Both are anchors of the same τ and s, so that their negatives count as one set. Shapes: [2, A] → [A] each.
+    """
+    mean = torch.logsumexp(log_batch, dim=0) - math.log(log_batch.shape[0])
+    return mean, (torch.softmax(log_batch, dim=0) * mean_hardness).sum(dim=0)
+
+
 def moving_average(log_mean: Tensor, log_batch: Tensor, gamma: float, first_visit: Tensor) -> Tensor:
     """log s ← logaddexp(log(1−γ) + log s, log γ + log g) (eq. 12).
 

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from isogclr.config import LossConfig
 from isogclr.distributed import Ranks
 from isogclr.errors import ConfigError
 from isogclr.losses import ContrastiveLoss, loss_class
-from training.params.loss_flags import LOSS_CONFIGS
 from training.settings import LossSettings
 
 
-def loss_configuration(settings: LossSettings, decay_steps: int) -> Any:
+def loss_configuration(settings: LossSettings, decay_steps: int) -> LossConfig | None:
     """The configuration of one of our losses; None for open_clip's."""
-    if settings.name not in LOSS_CONFIGS:
+    config_class = loss_class(settings.name).config_class
+    if config_class is None:
         return None
     options = dict(settings.options)
     if options.get("gamma_schedule") == "cosine":
         options["gamma_decay_steps"] = decay_steps
     elif settings.gamma_decay_epochs is not None:
         raise ConfigError([f"--{settings.name}-gamma-decay-epochs needs --{settings.name}-gamma-schedule cosine"])
-    return LOSS_CONFIGS[settings.name](**options)
+    return config_class(**options)
 
 
 def create_loss(settings: LossSettings, ranks: Ranks, steps_per_epoch: int, epochs: int) -> ContrastiveLoss:

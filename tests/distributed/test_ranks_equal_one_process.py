@@ -8,14 +8,12 @@ import warnings
 import pytest
 import torch
 
-from isogclr.config import CyCLIPConfig, ISogCLRConfig, SogCLRConfig
 from isogclr.distributed import Ranks
 from isogclr.errors import InputError
 from isogclr.losses import ContrastiveLoss, loss_class
 from support.gloo import TIMEOUT_SECONDS, run_ranks
 from support.two_towers import Case, Outcome, train
 
-CONFIGS = {"isogclr": ISogCLRConfig, "sogclr": SogCLRConfig, "cyclip": CyCLIPConfig}
 ISOGCLR_OPTIONS = {
     "paper": {},
     "tiles": {"tile_rows": 2},
@@ -37,8 +35,8 @@ TOLERANCES = {"fp32": 1e-5, "bf16": 8e-3, "fp16": 1e-3}
 
 def create(case: Case) -> ContrastiveLoss:
     cls = loss_class(case.loss)
-    if case.loss in CONFIGS:
-        return cls(CONFIGS[case.loss](**case.options))
+    if cls.config_class is not None:
+        return cls(cls.config_class(**case.options))
     return cls(**case.options)
 
 

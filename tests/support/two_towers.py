@@ -12,8 +12,8 @@ from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
 from isogclr.distributed import Ranks
-from isogclr.losses import ContrastiveLoss, SampleState
-from isogclr.losses.exchange import gather_updates
+from isogclr.exchange import gather_updates
+from isogclr.losses import ContrastiveLoss
 
 SAMPLES = 24
 INPUTS = 10
@@ -84,7 +84,7 @@ def train(case: Case, loss: ContrastiveLoss) -> Outcome:
         received.append((loss.ranks.bytes_received if getattr(loss, "ranks", None) else 0) - before)
         shared = output.shared
         if output.state is not None:
-            _store(table, *gather_updates(ranks, rows[own], output))
+            table.put(*gather_updates(ranks, rows[own], output.state))
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
     return Outcome(
         gradients,
@@ -117,9 +117,3 @@ def _own(case: Case, ranks: Ranks) -> slice:
         return slice(None)
     start = sum(case.batch[: ranks.rank])
     return slice(start, start + case.batch[ranks.rank])
-
-
-def _store(table: SampleState, rows: Tensor, new: SampleState) -> None:
-    stored = rows[rows >= 0]
-    assert stored.unique().numel() == stored.numel(), "a row was to be written by more than one occurrence"
-    table.put(rows, new)

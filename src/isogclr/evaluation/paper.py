@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE = Path(__file__).with_name("paper.json")
-METHOD_OF_LOSS = {"clip": "CLIP", "cyclip": "CyCLIP", "sogclr": "SogCLR", "isogclr": "iSogCLR"}
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from isogclr.config import LossConfig
 from isogclr.errors import InputError
 from isogclr.objective import first_occurrence
 
 
 @dataclass(frozen=True)
 class SampleState:
-    """State of some samples, as a value: one tensor a column, one entry a sample.
+    """State of some samples, as a value: one tensor per column, one entry per sample.
 
     Zeros everywhere mean "never visited": what a loss starts from then is in its configuration.
 
@@ -68,61 +69,52 @@ class SampleState:
         return self.visits.shape[0]
 
 
-class Inputs(NamedTuple):
-    """The arguments of a loss; see `ContrastiveLoss.forward`."""
-
-    image_features: Tensor
-    text_features: Tensor
-    logit_scale: Tensor | None
-    logit_bias: Tensor | None
-    rows: Tensor | None
-    state: SampleState | None
-    shared: SampleState | None
-    step: float
-
-
 @dataclass(frozen=True)
 class LossOutput:
     """What a step of a loss gives. All tensors but `loss` are detached.
 
     Args:
         loss: 0-dim, differentiable. Of W ranks, each reports the mean over its own anchors.
-        state: new state of the local samples; None for a loss without state.
-        write: [B] bool, the rows of `state` that are to be stored: False for a later occurrence of a row in the
-            global batch, for a sample without negatives, and where the update was not finite.
+        state: new state of the local samples; None for a loss without state. A sample without negatives, or whose
+            update was not finite, has its old state. Of a sample that occurs more than once in the global batch,
+            the first occurrence is to be stored, in order of rank and position.
         shared: new state that all samples share (a single row); None for a loss without.
         details: unreduced quantities by name, for `statistics`.
     """
 
     loss: Tensor
     state: SampleState | None = None
-    write: Tensor | None = None
     shared: SampleState | None = None
     details: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class ContrastiveLoss(nn.Module, ABC):
-    """A loss over image and text features of unit length, [B, D] each.
+    """A loss over the features of positive pairs, of unit length: image and text, or two views of a picture.
 
     Attributes:
         name: the name in the registry.
+        config_class: what its constructor takes; None for a loss of open_clip, which takes keyword arguments.
+        config: the frozen configuration; None for a loss of open_clip.
+        directions: what an anchor can be, one name or two. Columns, details and statistics are named after them.
         state_columns: columns of `SampleState` that it keeps for each sample.
         shared_columns: columns of the state that all samples share.
-        uses_logit_scale: whether the model's `logit_scale` has an effect.
         averages_over_ranks: whether the mean over ranks of what they report is the value of the global batch. Of
             open_clip's losses open_clip logs what the first rank reports.
     """
 
     name: str
+    config_class: type[LossConfig] | None = None
+    config: LossConfig | None = None
+    directions: tuple[str, ...] = ("image", "text")
     state_columns: tuple[str, ...] = ()
     shared_columns: tuple[str, ...] = ()
-    uses_logit_scale: bool = False
     averages_over_ranks: bool = True
 
+    @abstractmethod
     def forward(
         self,
-        image_features: Tensor,
-        text_features: Tensor,
+        first: Tensor,
+        second: Tensor,
         *,
         logit_scale: Tensor | None = None,
         logit_bias: Tensor | None = None,
@@ -134,19 +126,22 @@ class ContrastiveLoss(nn.Module, ABC):
         """Evaluate the loss on the local pairs, together with those of all other ranks.
 
         Args:
+            first, second: features of the two inputs of each sample, [B, D] each: images and texts, or two views.
             logit_scale, logit_bias: the model's; a loss that does not use them keeps them in the graph.
             rows: position of each pair's sample in the state, [B] int64.
             state: of these samples.
             shared: of all samples together.
             step: optimizer steps taken so far, for schedules; a fraction after a change of set-up.
         """
-        return self._evaluate(
-            Inputs(image_features, text_features, logit_scale, logit_bias, rows, state, shared, step)
-        )
 
-    @abstractmethod
-    def _evaluate(self, inputs: Inputs) -> LossOutput:
-        """`forward`, with its arguments as one value."""
+    def described_options(self) -> dict[str, Any]:
+        """What the loss was made with, as plain values for a checkpoint."""
+        return {} if self.config is None else asdict(self.config)
+
+    @property
+    def temperature_bounds(self) -> tuple[float, float] | None:
+        """What the learned temperatures lie between; None for a loss that learns none."""
+        return None
 
     def initial_state(self, samples: int, **options: object) -> SampleState:
         """State of samples that were never visited; options as for `SampleState.zeros`."""
@@ -159,7 +154,10 @@ class ContrastiveLoss(nn.Module, ABC):
         return SampleState.zeros(self.shared_columns, 1, **options)  # type: ignore[arg-type]
 
     def statistics(self, output: LossOutput) -> dict[str, Tensor]:
-        """Quantities worth logging, as 0-dim tensors on the device. Computed when asked, so that a step is not."""
+        """Quantities worth logging, by their names in the log, as 0-dim tensors on the device.
+
+        Computed when asked, so that a step does not pay for them.
+        """
         return {}
 
 

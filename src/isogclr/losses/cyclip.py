@@ -10,9 +10,9 @@ from torch import Tensor
 from isogclr.config import CyCLIPConfig, check_kind
 from isogclr.distributed import Ranks
 from isogclr.losses import kernel
-from isogclr.losses.base import ContrastiveLoss, Inputs, LossOutput, keep_in_graph
+from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
 from isogclr.losses.inputs import check_features, check_logit_scale
-from isogclr.losses.kernel import Directions, Exponent, Exponents, Kept, Pairs, Statistics
+from isogclr.losses.kernel import Exponent, Kept, Pairs, Statistics
 from isogclr.losses.pairs import gather_pairs, pair_share
 
 
@@ -28,7 +28,8 @@ class CyCLIPLoss(ContrastiveLoss):
     """
 
     name = "cyclip"
-    uses_logit_scale = True
+    config_class = CyCLIPConfig
+    config: CyCLIPConfig
 
     def __init__(self, config: CyCLIPConfig | None = None, ranks: Ranks | None = None) -> None:
         super().__init__()
@@ -36,36 +37,47 @@ class CyCLIPLoss(ContrastiveLoss):
         check_kind(self.config, CyCLIPConfig)
         self.ranks = ranks
 
-    def _evaluate(self, inputs: Inputs) -> LossOutput:
-        image_features, text_features = inputs.image_features, inputs.text_features
-        check_features(image_features, text_features, values=self.config.validate)
-        logit_scale = check_logit_scale(self.name, inputs.logit_scale, values=self.config.validate)
+    def forward(
+        self,
+        first: Tensor,
+        second: Tensor,
+        *,
+        logit_scale: Tensor | None = None,
+        logit_bias: Tensor | None = None,
+        rows: Tensor | None = None,
+        state: SampleState | None = None,
+        shared: SampleState | None = None,
+        step: float = 0,
+    ) -> LossOutput:
+        """See `ContrastiveLoss.forward`; samples and steps change nothing."""
+        check_features(first, second, self.directions, values=self.config.validate)
+        logit_scale = check_logit_scale(self.name, logit_scale, values=self.config.validate)
         if self.ranks is None:
             self.ranks = Ranks()
-        tensors = [image_features, text_features, logit_scale]
+        tensors = [first, second, logit_scale]
         differentiable = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        with torch.no_grad(), kernel.exact_products(image_features.device.type):
+        with torch.no_grad(), kernel.exact_products(first.device.type):
             # CyCLIP knows no samples: the rows only tell pairs (0) from padding.
-            present = torch.zeros(image_features.shape[0], dtype=torch.int64, device=image_features.device)
-            pairs = gather_pairs(self.ranks, image_features, text_features, present, mask_positives=False)
+            present = torch.zeros(first.shape[0], dtype=torch.int64, device=first.device)
+            pairs = gather_pairs(self.ranks, first, second, present, mask_positives=False)
             terms = [
                 _contrast(pairs, logit_scale, self.ranks, self.config.tile_rows, differentiable),
                 _consistency(pairs, self.ranks, self.config),
             ]
             value = terms[0].value + terms[1].value
         if differentiable:
-            gradients = [terms[0].image + terms[1].image, terms[0].text + terms[1].text]
-            gradients = [gradient[: image_features.shape[0]] for gradient in gradients]
+            gradients = [terms[0].first + terms[1].first, terms[0].second + terms[1].second]
+            gradients = [gradient[: first.shape[0]] for gradient in gradients]
             value = kernel.attach_gradients(value, tensors, [*gradients, terms[0].scale])
-        return LossOutput(keep_in_graph(value, inputs.logit_bias))
+        return LossOutput(keep_in_graph(value, logit_bias))
 
 
 class _Term(NamedTuple):
     """A value on this rank and W times its gradients (DDP averages over the ranks)."""
 
     value: Tensor
-    image: Tensor
-    text: Tensor
+    first: Tensor
+    second: Tensor
     scale: Tensor
 
 
@@ -74,22 +86,24 @@ def _contrast(
 ) -> _Term:
     """CLIP: ½ mean_i [−log softmax_j(σ S_ij)_i] of both directions; every candidate counts, the partner too."""
     present = pairs.own_rows >= 0
-    scale = logit_scale.to(pairs.own_image.dtype).reshape(())
+    own_first, own_second = pairs.own_features
+    scale = logit_scale.to(own_first.dtype).reshape(())
     each = scale.expand(present.shape[0])
-    image, text, kept = kernel.statistics(pairs, Directions(each, each), tile_rows)
-    positive = (pairs.own_image * pairs.own_text).sum(dim=1)
+    found, kept = kernel.statistics(pairs, (each, each), tile_rows)
+    first, second = found
+    positive = (own_first * own_second).sum(dim=1)
     share = pair_share(pairs, ranks)
 
     def total(values: Tensor) -> Tensor:
         return torch.where(present, values, 0.0).sum() * share / 2
 
-    value = total(_cross_entropy(image, positive, scale) + _cross_entropy(text, positive, scale))
-    by_scale = total(image.mean + text.mean - 2 * positive).reshape(logit_scale.shape)
+    value = total(_cross_entropy(first, positive, scale) + _cross_entropy(second, positive, scale))
+    by_scale = total(first.mean + second.mean - 2 * positive).reshape(logit_scale.shape)
     if not differentiable:
         return _Term(value, positive, positive, by_scale)
-    found = _contrast_gradients(pairs, image, text, scale, ranks, kept, tile_rows)
+    gradients = _contrast_gradients(pairs, found, scale, ranks, kept, tile_rows)
     factor = scale * share / 2
-    return _Term(value, found.image.mul_(factor), found.text.mul_(factor), by_scale)
+    return _Term(value, gradients[0].mul_(factor), gradients[1].mul_(factor), by_scale)
 
 
 def _cross_entropy(found: Statistics, positive: Tensor, scale: Tensor) -> Tensor:
@@ -97,24 +111,19 @@ def _cross_entropy(found: Statistics, positive: Tensor, scale: Tensor) -> Tensor
 
 
 def _contrast_gradients(
-    pairs: Pairs,
-    image: Statistics,
-    text: Statistics,
-    scale: Tensor,
-    ranks: Ranks,
-    kept: Kept,
-    tile_rows: int | None,
-) -> Directions:
+    pairs: Pairs, found: list[Statistics], scale: Tensor, ranks: Ranks, kept: Kept, tile_rows: int | None
+) -> list[Tensor]:
     """Σ_j (p^img_ij + p^txt_ji) T_j − 2 T_i and its counterpart; p = exp((S − level) σ) is the softmax."""
     present = pairs.own_rows >= 0
-    levels = torch.stack([found.maximum + found.log_sum / scale for found in (image, text)], dim=1)  # [b, 2]
+    levels = torch.stack([one.maximum + one.log_sum / scale for one in found], dim=1)  # [b, 2]
     levels = torch.where(present[:, None], levels, -kernel.EXCLUDED)
     everyone = ranks.gather(levels)
     scales = scale.expand(everyone.shape[0])
+    one = present.to(scale.dtype)
     return kernel.gradients(
         pairs,
-        everyone=Exponents(Exponent(scales, everyone[:, 0]), Exponent(scales, everyone[:, 1])),
-        positive_weight=2.0 * present.to(scale.dtype),
+        everyone=[Exponent(scales, level) for level in everyone.unbind(dim=1)],
+        positive_weight=(one, one),
         kept=kept,
         tile_rows=tile_rows,
     )
@@ -130,8 +139,8 @@ def _consistency(pairs: Pairs, ranks: Ranks, config: CyCLIPConfig) -> _Term:
     with K = QᵀP. No B × B tensor, and nothing cancels when image and text agree: Q itself becomes small.
     Every rank has all pairs, so the value is the global one on each.
     """
-    total, difference = pairs.all_image + pairs.all_text, pairs.all_image - pairs.all_text  # P, Q [B, D]
-    own_total, own_difference = pairs.own_image + pairs.own_text, pairs.own_image - pairs.own_text
+    total, difference = _sum_and_difference(pairs.all_features)  # P, Q [B, D]
+    own_total, own_difference = _sum_and_difference(pairs.own_features)
     gram_total, gram_difference = total.t() @ total, difference.t() @ difference
     mixed = difference.t() @ total  # K [D, D]
     even = (config.in_modal_weight + config.cross_modal_weight) / 2
@@ -149,3 +158,8 @@ def _consistency(pairs: Pairs, ranks: Ranks, config: CyCLIPConfig) -> _Term:
         (by_total - by_difference).mul_(share),
         value.new_zeros(()),
     )
+
+
+def _sum_and_difference(features: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    first, second = features
+    return first + second, first - second

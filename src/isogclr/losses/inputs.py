@@ -12,24 +12,26 @@ from isogclr.losses.base import SampleState
 LENGTH_TOLERANCE = {torch.float16: 5e-3, torch.bfloat16: 3e-2, torch.float32: 1e-3, torch.float64: 1e-3}
 
 
-def check_features(image_features: Tensor, text_features: Tensor, *, values: bool) -> None:
+def check_features(first: Tensor, second: Tensor, directions: tuple[str, ...], *, values: bool) -> None:
     """Two tensors [B, D] of equal shape, floating dtype and device; with `values`, finite and of unit length."""
-    named = {"image_features": image_features, "text_features": text_features}
+    inputs = directions if len(directions) == 2 else ("first", "second")
+    named = dict(zip((f"{name}_features" for name in inputs), (first, second), strict=True))
     for name, features in named.items():
         _check_tensor(name, features)
         if features.ndim != 2:
             raise InputError(f"{name} has shape {list(features.shape)}, but must be 2-D: [batch, dimension]")
         if features.dtype not in LENGTH_TOLERANCE:
             raise InputError(f"{name} has dtype {features.dtype}, but must be a floating dtype of 16 to 64 bits")
-    if image_features.shape != text_features.shape:
+    one, other = named
+    if first.shape != second.shape:
         raise InputError(
-            f"image_features has shape {list(image_features.shape)} and text_features {list(text_features.shape)}, "
+            f"{one} has shape {list(first.shape)} and {other} {list(second.shape)}, "
             "but they must be equal: row i of both is pair i"
         )
-    if image_features.dtype != text_features.dtype or image_features.device != text_features.device:
+    if first.dtype != second.dtype or first.device != second.device:
         raise InputError(
-            f"image_features is {image_features.dtype} on {image_features.device} and text_features "
-            f"{text_features.dtype} on {text_features.device}, but they must agree"
+            f"{one} is {first.dtype} on {first.device} and {other} {second.dtype} on {second.device}, "
+            "but they must agree"
         )
     if values:
         for name, features in named.items():

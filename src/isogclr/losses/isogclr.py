@@ -12,9 +12,8 @@ from torch.nn.functional import pad
 from isogclr import objective
 from isogclr.config import ISogCLRConfig, check_kind
 from isogclr.distributed import Ranks
-from isogclr.losses.base import LossOutput, SampleState
-from isogclr.losses.kernel import Directions
-from isogclr.losses.moving_average import DIRECTIONS, Anchors, MovingAverageLoss, Step, mean_where
+from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState
+from isogclr.losses.moving_average import Anchors, MovingAverageLoss, Step, mean_where, total
 
 QUANTILES = (0.05, 0.5, 0.95)
 
@@ -26,54 +25,65 @@ class RhoWarning(UserWarning):
 class ISogCLRLoss(MovingAverageLoss):
     """Algorithm 2 of the paper, steps 4 to 11: one temperature for each image and one for each text.
 
+    With one direction it is algorithm 1, for two views of each picture: one temperature for each picture.
     The differences to the paper, and why, stand in `docs/method.md`.
 
     Args:
         config: see `ISogCLRConfig`.
-        ranks: see `MovingAverageLoss`.
+        ranks, directions: see `MovingAverageLoss`.
     """
 
     name = "isogclr"
+    config_class = ISogCLRConfig
     config: ISogCLRConfig
 
-    def __init__(self, config: ISogCLRConfig | None = None, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self,
+        config: ISogCLRConfig | None = None,
+        ranks: Ranks | None = None,
+        directions: tuple[str, ...] = ContrastiveLoss.directions,
+    ) -> None:
         config = ISogCLRConfig() if config is None else config
         check_kind(config, ISogCLRConfig)
-        super().__init__(config, ranks)
+        super().__init__(config, ranks, directions)
         self._rate_at = config.temperature_rate_at()
         self._rho_checked_for: int | None = None
         learned = ["temperature", "momentum"]
         if config.temperature_optimizer == "adam":
             learned.append("second_moment")
         if config.temperature_scope == "global":
-            self.state_columns = tuple(f"{direction}_log_mean" for direction in DIRECTIONS)
+            self.state_columns = tuple(f"{direction}_log_mean" for direction in directions)
             self.shared_columns = tuple(learned)
         else:
             learned.insert(1, "log_mean")
-            self.state_columns = tuple(f"{direction}_{name}" for direction in DIRECTIONS for name in learned)
+            self.state_columns = tuple(f"{direction}_{name}" for direction in directions for name in learned)
             if config.temperature_start == "typical":
-                self.shared_columns = tuple(f"{direction}_temperature" for direction in DIRECTIONS)
+                self.shared_columns = tuple(f"{direction}_temperature" for direction in directions)
 
-    def _check_global_batch(self, batch: int) -> None:
-        if batch == self._rho_checked_for:
+    @property
+    def temperature_bounds(self) -> tuple[float, float]:
+        """See `ContrastiveLoss.temperature_bounds`."""
+        return self.config.temperature_min, self.config.temperature_max
+
+    def _check_global_batch(self, anchors: int, views: int) -> None:
+        if anchors == self._rho_checked_for:
             return
-        self._rho_checked_for = batch
-        limit = math.log(batch - 1)
+        self._rho_checked_for = anchors
+        limit = math.log(anchors - views)
         if self.config.rho >= limit:
             warnings.warn(
-                f"rho is {self.config.rho:g}, but in a batch of {batch} the KL divergence can not exceed "
-                f"log({batch} - 1) = {limit:.3f}: within a batch the constraint never binds, and temperatures fall "
-                f"towards their lower bound. Choose rho below {limit:.3f}, or a larger batch",
+                f"rho is {self.config.rho:g}, but in a batch of {anchors} the KL divergence can not exceed "
+                f"log({anchors} - {views}) = {limit:.3f}: within a batch the constraint never binds, and "
+                f"temperatures fall towards their lower bound. Choose rho below {limit:.3f}, or a larger batch",
                 RhoWarning,
-                stacklevel=6,
+                stacklevel=5,
             )
 
-    def _temperatures(self, state: SampleState, shared: SampleState | None) -> Directions:
+    def _temperatures(self, state: SampleState, shared: SampleState | None) -> list[Tensor]:
         if self.config.temperature_scope == "global":
             assert shared is not None
-            one = self._resolve(shared, "temperature", None).expand(len(state))
-            return Directions(one, one)
-        return Directions(*(self._resolve(state, f"{direction}_temperature", shared) for direction in DIRECTIONS))
+            return [self._resolve(shared, "temperature", None).expand(len(state))] * len(self.directions)
+        return [self._resolve(state, f"{direction}_temperature", shared) for direction in self.directions]
 
     def _resolve(self, state: SampleState, column: str, typical: SampleState | None) -> Tensor:
         """A row of zeros is a sample that was never visited: it starts at a typical or at the initial value."""
@@ -83,22 +93,24 @@ class ISogCLRLoss(MovingAverageLoss):
         return torch.where(state.visits > 0, state.columns[column], start)
 
     def _update(self, step: Step) -> LossOutput:
-        gradient = Directions(self._gradient(step.image), self._gradient(step.text))
+        gradients = {direction: self._gradient(anchors) for direction, anchors in step.anchors.items()}
+        details = {f"{direction}_gradient": gradient for direction, gradient in gradients.items()}
         columns: dict[str, Tensor] = {}
-        details = {"image_gradient": gradient.image, "text_gradient": gradient.text}
-        shared = None
         if self.config.temperature_scope == "global":
-            shared = self._shared_update(step, gradient)
-            new = shared.columns["temperature"].expand(step.pairs.own_rows.shape[0])
-            temperatures = Directions(new, new)
+            shared: SampleState | None = self._shared_update(step, gradients)
+            assert shared is not None
+            one = shared.columns["temperature"].expand(len(step.state))
+            temperatures = dict.fromkeys(self.directions, one)
         else:
-            for direction, anchors, own in zip(DIRECTIONS, (step.image, step.text), gradient, strict=True):
-                columns |= self._learned(direction, anchors.temperature, own, step.state, step.number)
-            temperatures = Directions(columns["image_temperature"], columns["text_temperature"])
+            for direction, anchors in step.anchors.items():
+                columns |= self._learned(
+                    direction, anchors.temperature, gradients[direction], step.state, step.number
+                )
+            temperatures = {direction: columns[f"{direction}_temperature"] for direction in self.directions}
             shared = self._typical(step, temperatures)
-        for direction, anchors, new in zip(DIRECTIONS, (step.image, step.text), temperatures, strict=True):
-            details[f"{direction}_temperature"] = new
-            columns[f"{direction}_log_mean"] = self._stored_mean(anchors, new)
+        for direction, anchors in step.anchors.items():
+            details[f"{direction}_temperature"] = temperatures[direction]
+            columns[f"{direction}_log_mean"] = self._stored_mean(anchors, temperatures[direction])
             details[f"{direction}_objective"] = objective.robust_objective(
                 anchors.temperature, anchors.log_mean, self.config.rho
             )
@@ -139,23 +151,26 @@ class ISogCLRLoss(MovingAverageLoss):
         columns[f"{prefix}temperature"] = new
         return columns
 
-    def _typical(self, step: Step, temperatures: Directions) -> SampleState | None:
+    def _typical(self, step: Step, temperatures: dict[str, Tensor]) -> SampleState | None:
         """Where samples that come for the first time start in the next step; None if that is fixed."""
         if step.shared is None:
             return None
-        usable = step.active & torch.isfinite(temperatures.image) & torch.isfinite(temperatures.text)
-        *sums, count = step.ranks.sum(objective.log_sum_of_temperatures(temperatures, usable))
+        usable = step.active
+        for temperature in temperatures.values():
+            usable = usable & torch.isfinite(temperature)
+        found = objective.log_sum_of_temperatures(tuple(temperatures.values()), usable)
+        *sums, count = step.ranks.sum(found)
         values = {
-            name: torch.where(count > 0, (total / count).exp(), old)
-            for total, (name, old) in zip(sums, step.shared.columns.items(), strict=True)
+            name: torch.where(count > 0, (one / count).exp(), old)
+            for one, (name, old) in zip(sums, step.shared.columns.items(), strict=True)
         }
         return SampleState(values, step.shared.visits + (count > 0))
 
-    def _shared_update(self, step: Step, gradient: Directions) -> SampleState:
-        """RGCL-g: one temperature; its G is the mean over all anchors of all ranks and both directions."""
+    def _shared_update(self, step: Step, gradients: dict[str, Tensor]) -> SampleState:
+        """RGCL-g: one temperature; its G is the mean over all samples of all ranks and all directions."""
         assert step.shared is not None
-        total = torch.where(step.active, gradient.image + gradient.text, 0.0).sum()
-        totals = step.ranks.sum(torch.stack([total, 2.0 * step.active.sum()]))
+        own = torch.where(step.active, total(gradients.values()), 0.0).sum()
+        totals = step.ranks.sum(torch.stack([own, float(len(gradients)) * step.active.sum()]))
         mean = (totals[0] / totals[1]).reshape(1)
         temperature = self._resolve(step.shared, "temperature", None)
         columns = self._learned("", temperature, mean, step.shared, step.number)
@@ -167,17 +182,16 @@ class ISogCLRLoss(MovingAverageLoss):
         """See `ContrastiveLoss.statistics`; `objective` is the curve to look at, not the loss."""
         result, details, config = super().statistics(output), output.details, self.config
         updated = details["updated"]
-        both = details["image_objective"] + details["text_objective"]
-        result["objective"] = mean_where(updated, both)
-        for direction in DIRECTIONS:
-            temperature = details[f"{direction}_temperature"]
-            result[f"{direction}_temperature"] = mean_where(updated, temperature)
+        values = total(details[f"{direction}_objective"] for direction in self.directions)
+        result["objective"] = mean_where(updated, values)
+        for direction in self.directions:
+            temperature, name = details[f"{direction}_temperature"], f"{direction}.temperature"
+            result[f"{name}.mean"] = mean_where(updated, temperature)
             # One NaN more, so that a rank without pairs has something to take the quantiles of.
             known = pad(torch.where(updated, temperature, math.nan), (0, 1), value=math.nan)
             for quantile in QUANTILES:
-                name = f"{direction}_temperature_q{round(100 * quantile):02d}"
-                result[name] = torch.nanquantile(known, quantile)
-            result[f"{direction}_at_min"] = mean_where(updated, temperature <= config.temperature_min)
-            result[f"{direction}_at_max"] = mean_where(updated, temperature >= config.temperature_max)
-            result[f"{direction}_abs_gradient"] = mean_where(updated, details[f"{direction}_gradient"].abs())
+                result[f"{name}.q{round(100 * quantile):02d}"] = torch.nanquantile(known, quantile)
+            result[f"{name}.at_minimum"] = mean_where(updated, temperature <= config.temperature_min)
+            result[f"{name}.at_maximum"] = mean_where(updated, temperature >= config.temperature_max)
+            result[f"{name}.gradient"] = mean_where(updated, details[f"{direction}_gradient"].abs())
         return result

@@ -1,25 +1,34 @@
-"""Softmax statistics and feature gradients of a batch of pairs, in tiles of anchors.
+"""Softmax statistics and feature gradients of a batch of positive pairs, in tiles of anchors.
 
-A contrastive loss needs two passes over the similarities S = I Tᵀ. The first gives each anchor the statistics of
-its candidates (`statistics`); from these the loss chooses a level c_i, so that the weights are
-exp((S_ij − c_i) / τ_i). The second turns the weights of both directions into feature gradients (`gradients`):
+A contrastive loss needs two passes over the similarities S of anchors with candidates. The first gives each anchor
+the statistics of its candidates (`statistics`); from these the loss chooses a level c_i, so that the weights are
+w_ij = exp((S_ij − c_i) / τ_i). The second turns the weights into feature gradients (`gradients`).
 
-    ∂loss/∂S_ij = w^img_ij + w^txt_ji   off the positives,      −p_i on them
+Two directions (image and text): S = X Yᵀ. Its rows are the anchors of the first direction, its columns those of the
+second, and
 
-The weights are closed form, so nothing is kept for autograd but the two gradients, [B, D] each, which
+    ∂loss/∂S_ij = w^first_ij + w^second_ji   off the positives,      −(p^first_i + p^second_i) on them
+
+On one rank both directions come from the same product. With W ranks each rank holds b of the B pairs; its first
+anchors meet all second features and its second anchors all first features, which is two products of b × B.
+
+One direction (two views of the same pictures): S = Z Zᵀ. Its rows and its columns are the same anchors, all views,
+and S is symmetric. With z_k the other view of z_i,
+
+    ∂loss/∂z_i = Σ_j (w_ij + w_ji) z_j − (p_i + p_k) z_k
+
+which is one product of the own views with all of them, on any number of ranks.
+
+The weights are closed form, so nothing is kept for autograd but the gradients, [B, D] each, which
 `attach_gradients` hands over. Similarities live in tiles of bounded size; if one tile holds all of them (small
 batches), the second pass takes them from the first and one product is saved.
-
-On one rank the rows of a tile are image anchors and its columns text anchors: both directions come from the same
-product. With W ranks each rank holds b of the B pairs; its image anchors meet all texts and its text anchors all
-images, which is two products of b × B.
 
 Everything is IEEE fp32 (float64 for float64 features): `exact_products`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -37,13 +46,6 @@ EXCLUDED = -1e30
 TILE_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 25}
 
 
-class Directions(NamedTuple):
-    """One tensor for the image anchors and one for the text anchors."""
-
-    image: Tensor
-    text: Tensor
-
-
 class Statistics(NamedTuple):
     """Of the candidates j of each anchor, under the weights exp(S_ij / τ_i). Shapes: [b]."""
 
@@ -54,22 +56,25 @@ class Statistics(NamedTuple):
 
 @dataclass(frozen=True)
 class Pairs:
-    """The pairs of this rank (own) among those of all ranks, in order of rank.
+    """The positive pairs of this rank (own) among those of all ranks, in order of rank.
+
+    With two directions an entry of `own_features` is one side of the pairs, and pair i is entry i of both. With one
+    direction it is all own views, first views before second ones: those of pair i are views i and b/2 + i. In both
+    cases b is the number of own anchors of a direction, and B that of all ranks.
 
     Args:
-        own_image, own_text: features [b, D].
-        all_image, all_text: features [B, D]; own pair i is pair offset + i.
-        own_rows, all_rows: sample of each pair, [b] and [B]; below 0 for padding.
-        offset: position of the first own pair.
-        positives_only: no two pairs are of one sample and none is padding, so that excluding the positives is
-            excluding all that is to be excluded.
+        own_features: [b, D] for each direction.
+        all_features: [B, D] for each direction; own anchor i is anchor offset + i.
+        own_rows, all_rows: sample of each anchor, [b] and [B]; below 0 for padding.
+        offset: position of the first own anchor.
+        positives_only: no two pairs are of one sample and none is padding, so that excluding the diagonal is
+            excluding all that is to be excluded. Never so with one direction.
         mask_positives: whether the own partner (and any pair of the same sample) is left out of the candidates.
+            With one direction it must be: an anchor is a candidate too.
     """
 
-    own_image: Tensor
-    own_text: Tensor
-    all_image: Tensor
-    all_text: Tensor
+    own_features: tuple[Tensor, ...]
+    all_features: tuple[Tensor, ...]
     own_rows: Tensor
     all_rows: Tensor
     offset: int
@@ -78,13 +83,34 @@ class Pairs:
 
     @property
     def square(self) -> bool:
-        """Whether the own pairs are all pairs, so that one product serves both directions."""
-        return self.own_image.shape[0] == self.all_image.shape[0]
+        """Whether the columns of the own product are the own anchors of the second direction."""
+        return len(self.own_features) == 2 and self.own_rows.shape == self.all_rows.shape
 
     @property
     def own(self) -> slice:
-        """Where the own pairs stand among all."""
-        return slice(self.offset, self.offset + self.own_image.shape[0])
+        """Where the own anchors stand among all."""
+        return slice(self.offset, self.offset + self.own_rows.shape[0])
+
+    @property
+    def views(self) -> int:
+        """Anchors that a pair has in a direction."""
+        return 2 // len(self.own_features)
+
+    def positives(self) -> Tensor:
+        """Similarity of every anchor of all ranks with its partner, [B]."""
+        if self.views == 1:
+            first, second = self.all_features
+            return (first * second).sum(dim=1)
+        (features,) = self.all_features
+        by_rank = features.view(-1, 2, self.own_rows.shape[0] // 2, features.shape[1])  # [W, 2, b/2, D]
+        similarity = (by_rank[:, 0] * by_rank[:, 1]).sum(dim=2)  # [W, b/2]
+        return torch.cat([similarity, similarity], dim=1).flatten()
+
+    def partners(self, values: Sequence[Tensor]) -> list[Tensor]:
+        """What belongs to the partners of the own anchors, from what belongs to the anchors of each direction."""
+        if len(values) == 1:
+            return [values[0].roll(values[0].shape[0] // 2, dims=0)]
+        return [*reversed(values)]
 
     def exclude(self, tile: Tensor, start: int) -> None:
         """Set the similarities of a tile, whose first row is own anchor `start`, to EXCLUDED where it is due."""
@@ -109,58 +135,54 @@ class Exponent(NamedTuple):
         return Exponent(self.inverse_temperature[rows], self.level[rows])
 
 
-class Exponents(NamedTuple):
-    """Of the image anchors and of the text anchors."""
-
-    image: Exponent
-    text: Exponent
-
-
-class Kept(NamedTuple):
-    """Similarities that one tile could hold, for the second pass."""
-
-    image: Tensor | None
-    text: Tensor | None
+Kept = list[Tensor | None]  # similarities that one tile could hold, for the second pass; one for each product
 
 
 def statistics(
-    pairs: Pairs, inverse_temperature: Directions, tile_rows: int | None = None
-) -> tuple[Statistics, Statistics, Kept]:
-    """First pass: statistics of the own image anchors and of the own text anchors."""
-    image, columns, kept_image = _statistics(
-        pairs, pairs.own_image, pairs.all_text, inverse_temperature.image, inverse_temperature.text, tile_rows
-    )
-    if columns is not None:
-        return image, columns, Kept(kept_image, None)
-    text, _, kept_text = _statistics(
-        pairs, pairs.own_text, pairs.all_image, inverse_temperature.text, None, tile_rows
-    )
-    return image, text, Kept(kept_image, kept_text)
+    pairs: Pairs, inverse_temperature: Sequence[Tensor], tile_rows: int | None = None
+) -> tuple[list[Statistics], Kept]:
+    """First pass: statistics of the own anchors of each direction, from their inverse temperatures, [b] each."""
+    sides = [*zip(pairs.own_features, reversed(pairs.all_features), inverse_temperature, strict=True)]
+    if pairs.square:
+        columns = _ColumnSums(inverse_temperature[1])
+        rows, similarity = _statistics(pairs, *sides[0], tile_rows, columns)
+        return [rows, columns.statistics()], [similarity]
+    found = [_statistics(pairs, *side, tile_rows) for side in sides]
+    return [rows for rows, _ in found], [similarity for _, similarity in found]
 
 
 def gradients(
     pairs: Pairs,
-    everyone: Exponents,
-    positive_weight: Tensor,
+    everyone: Sequence[Exponent],
+    positive_weight: Sequence[Tensor],
     kept: Kept,
     tile_rows: int | None = None,
-) -> Directions:
-    """Second pass: Σ_j (w^img_ij + w^txt_ji) T_j − p_i T_i for the own images, and the same for the own texts.
+) -> list[Tensor]:
+    """Second pass: Σ_j (w_ij + w_ji) y_j − (p_i + p_k) y_k for the own anchors of each direction, [b, D] each.
+
+    y are the features of the other direction (of the only one, if there is one), and k is the partner of i.
 
     Args:
-        everyone: of all anchors, [B].
-        positive_weight: p [b].
+        everyone: of all anchors of each direction, [B].
+        positive_weight: p of the own anchors of each direction, [b].
         kept: from `statistics`; its tensors are overwritten.
     """
-    own = Exponents(everyone.image.at(pairs.own), everyone.text.at(pairs.own))
-    image, text = _gradients(
-        pairs, pairs.own_image, pairs.all_text, own.image, everyone.text, kept.image, tile_rows
-    )
-    if text is None:
-        text, _ = _gradients(pairs, pairs.own_text, pairs.all_image, own.text, everyone.image, kept.text, tile_rows)
-    image.addcmul_(positive_weight[:, None], pairs.own_text, value=-1)
-    text.addcmul_(positive_weight[:, None], pairs.own_image, value=-1)
-    return Directions(image, text)
+    exponents = zip(everyone, reversed(everyone), strict=True)
+    sides = [
+        (anchors, candidates, by_row.at(pairs.own), by_column)
+        for anchors, candidates, (by_row, by_column) in zip(
+            pairs.own_features, reversed(pairs.all_features), exponents, strict=True
+        )
+    ]
+    if pairs.square:
+        columns = torch.zeros_like(pairs.own_features[1])
+        found = [_gradients(pairs, *sides[0], kept[0], tile_rows, columns), columns]
+    else:
+        found = [_gradients(pairs, *side, one, tile_rows) for side, one in zip(sides, kept, strict=True)]
+    features, weights = pairs.partners(pairs.own_features), pairs.partners(positive_weight)
+    for gradient, partner, own, other in zip(found, features, positive_weight, weights, strict=True):
+        gradient.addcmul_((own + other)[:, None], partner, value=-1)
+    return found
 
 
 def _statistics(
@@ -168,11 +190,10 @@ def _statistics(
     anchors: Tensor,  # [b, D]
     candidates: Tensor,  # [B, D]
     by_row: Tensor,  # [b] inverse temperatures of the anchors
-    by_column: Tensor | None,  # [B] inverse temperatures of the candidates as anchors; used on one rank
     tile_rows: int | None,
-) -> tuple[Statistics, Statistics | None, Tensor | None]:
+    columns: _ColumnSums | None = None,  # takes those of the candidates as anchors
+) -> tuple[Statistics, Tensor | None]:
     total = Statistics(*(torch.empty_like(by_row) for _ in Statistics._fields))
-    columns = _ColumnSums(by_column) if by_column is not None and pairs.square else None
     tiles = _Tiles(pairs, anchors, candidates, tile_rows)
     for rows, tile in tiles:
         level = tile.amax(dim=1)
@@ -183,7 +204,7 @@ def _statistics(
         total.mean[rows] = weight.mul_(tile).sum(dim=1) / normalizer
         if columns is not None:
             columns.add(tile, tiles)
-    return total, columns.statistics() if columns is not None else None, tiles.kept()
+    return total, tiles.kept()
 
 
 class _ColumnSums:
@@ -215,9 +236,9 @@ def _gradients(
     by_column: Exponent,  # [B]
     kept: Tensor | None,
     tile_rows: int | None,
-) -> tuple[Tensor, Tensor | None]:
+    of_candidates: Tensor | None = None,  # [B, D]: those of the candidates as anchors are added to it
+) -> Tensor:
     of_anchors = torch.empty_like(anchors)
-    of_candidates = torch.zeros_like(candidates) if pairs.square else None
     tiles = _Tiles(pairs, anchors, candidates, tile_rows, kept)
     for rows, tile in tiles:
         slope = tiles.exponentials(tile, by_row.level[rows, None], by_row.inverse_temperature[rows, None])
@@ -226,7 +247,7 @@ def _gradients(
         torch.mm(slope, candidates, out=of_anchors[rows])
         if of_candidates is not None:
             of_candidates.addmm_(slope.t(), anchors[rows])
-    return of_anchors, of_candidates
+    return of_anchors
 
 
 class _Tiles:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -12,18 +14,20 @@ from torch.nn.functional import pad
 from isogclr import objective
 from isogclr.config import MovingAverageConfig
 from isogclr.distributed import Ranks
+from isogclr.errors import InputError
 from isogclr.losses import kernel
-from isogclr.losses.base import ContrastiveLoss, Inputs, LossOutput, SampleState, keep_in_graph
+from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
 from isogclr.losses.inputs import check_features, check_rows, check_state
-from isogclr.losses.kernel import Directions, Exponent, Exponents, Kept, Pairs, Statistics
-from isogclr.losses.pairs import gather_pairs, pair_share
-
-DIRECTIONS = ("image", "text")
+from isogclr.losses.kernel import Exponent, Kept, Pairs
+from isogclr.losses.pairs import gather_pairs, gather_views, pair_share
 
 
 @dataclass(frozen=True)
 class Anchors:
-    """The own anchors of one direction after the first pass. Shapes: [b]."""
+    """The own samples as anchors of one direction, after the first pass. Shapes: [b].
+
+    Two views of a picture are two anchors with one temperature and one s: its values are the means of theirs.
+    """
 
     temperature: Tensor  # as used in this step
     log_mean: Tensor  # log s after its update
@@ -42,79 +46,100 @@ class MovingAverageLoss(ContrastiveLoss):
     Args:
         config: its fields are documented in its class.
         ranks: the processes that share a batch; None takes those of the default group at the first call.
+        directions: two, or one for two views of the same pictures (algorithm 1 of the paper).
     """
 
-    def __init__(self, config: MovingAverageConfig, ranks: Ranks | None = None) -> None:
+    config: MovingAverageConfig
+
+    def __init__(self, config: MovingAverageConfig, ranks: Ranks | None, directions: tuple[str, ...]) -> None:
         super().__init__()
+        if len(directions) not in (1, 2):
+            raise InputError(f"directions are {directions}, but must be one name or two")
         self.config = config
         self.ranks = ranks
+        self.directions = directions
         self._gamma_at = config.gamma_at()
 
     @abstractmethod
-    def _temperatures(self, state: SampleState, shared: SampleState | None) -> Directions:
-        """τ of the local samples, both directions, [b] each."""
+    def _temperatures(self, state: SampleState, shared: SampleState | None) -> list[Tensor]:
+        """τ of the local samples, [b] for each direction."""
 
     @abstractmethod
     def _update(self, step: Step) -> LossOutput:
         """New state from a step; `loss` of the output is the step's value without gradients."""
 
-    def _evaluate(self, inputs: Inputs) -> LossOutput:
-        features = [inputs.image_features, inputs.text_features]
-        inputs = self._checked(inputs)
+    def forward(
+        self,
+        first: Tensor,
+        second: Tensor,
+        *,
+        logit_scale: Tensor | None = None,
+        logit_bias: Tensor | None = None,
+        rows: Tensor | None = None,
+        state: SampleState | None = None,
+        shared: SampleState | None = None,
+        step: float = 0,
+    ) -> LossOutput:
+        """See `ContrastiveLoss.forward`."""
+        validate, batch = self.config.validate, len(first)
+        check_features(first, second, self.directions, values=validate)
+        rows = check_rows(rows, batch, values=validate)
+        state = check_state("state", state, self.state_columns, batch, values=validate)
+        if self.shared_columns:
+            shared = check_state("shared", shared, self.shared_columns, 1, values=validate)
+        else:
+            shared = None
         if self.ranks is None:
             self.ranks = Ranks()
-        differentiable = torch.is_grad_enabled() and any(feature.requires_grad for feature in features)
-        with torch.no_grad(), kernel.exact_products(features[0].device.type):
-            assert inputs.rows is not None
-            pairs = gather_pairs(self.ranks, features[0], features[1], inputs.rows, mask_positives=True)
-            self._check_global_batch(pairs.all_rows.shape[0])
-            current, kept = self._first_pass(pairs, inputs)
+        differentiable = torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
+        with torch.no_grad(), kernel.exact_products(first.device.type):
+            pairs = self._gather(self.ranks, first, second, rows)
+            self._check_global_batch(pairs.all_rows.shape[0], pairs.views)
+            current, kept = self._first_pass(pairs, state, shared, batch, step)
             gradients = self._second_pass(current, kept) if differentiable else None
             output = self._update(current)
         loss = output.loss
         if gradients is not None:
-            loss = kernel.attach_gradients(loss, features, [gradient[: current.batch] for gradient in gradients])
-        return replace(output, loss=keep_in_graph(loss, inputs.logit_scale, inputs.logit_bias))
+            loss = kernel.attach_gradients(loss, [first, second], [gradient[:batch] for gradient in gradients])
+        return replace(output, loss=keep_in_graph(loss, logit_scale, logit_bias))
 
-    def _checked(self, inputs: Inputs) -> Inputs:
-        validate = self.config.validate
-        check_features(inputs.image_features, inputs.text_features, values=validate)
-        batch = inputs.image_features.shape[0]
-        rows = check_rows(inputs.rows, batch, values=validate)
-        state = check_state("state", inputs.state, self.state_columns, batch, values=validate)
-        shared = None
-        if self.shared_columns:
-            shared = check_state("shared", inputs.shared, self.shared_columns, 1, values=validate)
-        return inputs._replace(rows=rows, state=state, shared=shared)
+    def _gather(self, ranks: Ranks, first: Tensor, second: Tensor, rows: Tensor) -> Pairs:
+        if len(self.directions) == 1:
+            return gather_views(ranks, first, second, rows)
+        return gather_pairs(ranks, first, second, rows, mask_positives=True)
 
-    def _check_global_batch(self, batch: int) -> None:
+    def _check_global_batch(self, anchors: int, views: int) -> None:
         """A place for warnings that need the size of the global batch."""
 
-    def _first_pass(self, pairs: Pairs, inputs: Inputs) -> tuple[Step, Kept]:
+    def _first_pass(
+        self, pairs: Pairs, state: SampleState, shared: SampleState | None, batch: int, step: float
+    ) -> tuple[Step, Kept]:
         assert self.ranks is not None
-        assert inputs.state is not None
-        dtype, capacity = pairs.own_image.dtype, pairs.own_image.shape[0]
-        state = _prepared(inputs.state, capacity, pairs.own_image)
-        shared = _prepared(inputs.shared, 1, pairs.own_image) if inputs.shared is not None else None
-        temperature = self._temperatures(state, shared)
-        inverse = Directions(temperature.image.reciprocal(), temperature.text.reciprocal())
-        image, text, kept = kernel.statistics(pairs, inverse, self.config.tile_rows)
-        all_positive = (pairs.all_image * pairs.all_text).sum(dim=1)  # S_jj [B], from the gathered features
-        all_negatives = _number_of_negatives(pairs)
+        like = pairs.own_features[0]
+        state = _prepared(state, pairs.own_rows.shape[0] // pairs.views, like)
+        shared = _prepared(shared, 1, like) if shared is not None else None
+        temperatures = self._temperatures(state, shared)
+        inverse = [_of_anchors(temperature.reciprocal(), pairs) for temperature in temperatures]
+        found, kept = kernel.statistics(pairs, inverse, self.config.tile_rows)
+        all_positive, all_negatives = pairs.positives(), _number_of_negatives(pairs)
         positive, negatives = all_positive[pairs.own], all_negatives[pairs.own]
-        log_count = _log_count(negatives, dtype)
-        gamma, first = self._gamma_at(inputs.step), state.visits == 0
-
-        def anchors(direction: str, found: Statistics, tau: Tensor) -> Anchors:
-            log_batch = (found.maximum - positive) / tau + found.log_sum - log_count
+        log_count = _log_count(negatives, like.dtype)
+        gamma, first_visit = self._gamma_at(step), state.visits == 0
+        anchors, weight_sums = {}, []
+        for direction, one, temperature in zip(self.directions, found, temperatures, strict=True):
+            tau = _of_anchors(temperature, pairs)
+            log_batch = (one.maximum - positive) / tau + one.log_sum - log_count
+            log_estimate, mean_hardness = _of_samples(log_batch, one.mean - positive, pairs)
             previous = state.columns[f"{direction}_log_mean"]
-            log_mean = objective.moving_average(previous, log_batch, gamma, first)
-            weight_sum = torch.exp(log_batch - log_mean)
-            return Anchors(tau, log_mean, found.mean - positive, weight_sum)
-
+            log_mean = objective.moving_average(previous, log_estimate, gamma, first_visit)
+            weight_sum = torch.exp(log_estimate - log_mean)
+            anchors[direction] = Anchors(temperature, log_mean, mean_hardness, weight_sum)
+            weight_sums.append(
+                weight_sum if pairs.views == 1 else torch.exp(log_batch - _of_anchors(log_mean, pairs))
+            )
         current = Step(
-            number=inputs.step,
-            batch=inputs.image_features.shape[0],
+            number=step,
+            batch=batch,
             ranks=self.ranks,
             pairs=pairs,
             state=state,
@@ -122,16 +147,20 @@ class MovingAverageLoss(ContrastiveLoss):
             all_positive=all_positive,
             all_negatives=all_negatives,
             share=pair_share(pairs, self.ranks),
-            image=anchors("image", image, temperature.image),
-            text=anchors("text", text, temperature.text),
+            anchors=anchors,
+            weight_sums=weight_sums,
         )
         return current, kept
 
-    def _second_pass(self, step: Step, kept: Kept) -> Directions:
-        """∂(W · loss)/∂features of the own pairs: W times, because DDP averages over the ranks."""
+    def _second_pass(self, step: Step, kept: Kept) -> list[Tensor]:
+        """∂(W · loss)/∂features of the two inputs: W times, because DDP averages over the ranks."""
         own = torch.stack(
-            [step.image.temperature, step.image.log_mean, step.text.temperature, step.text.log_mean]
-        )  # [4, b]
+            [
+                _of_anchors(values, step.pairs)
+                for anchors in step.anchors.values()
+                for values in (anchors.temperature, anchors.log_mean)
+            ]
+        )  # [4, b], or [2, b] with one direction
         everyone = step.ranks.gather(own.t()).t() if step.ranks.size > 1 else own  # [4, B]
         log_count = _log_count(step.all_negatives, own.dtype)
         active = step.all_negatives > 0
@@ -141,27 +170,27 @@ class MovingAverageLoss(ContrastiveLoss):
             level = step.all_positive + tau * (log_mean + log_count)
             return Exponent(tau.reciprocal(), torch.where(active, level, -kernel.EXCLUDED))
 
-        weight = torch.where(step.active, step.image.weight_sum + step.text.weight_sum, 0.0)
+        own_active = active[step.pairs.own]
         found = kernel.gradients(
             step.pairs,
-            everyone=Exponents(exponent(everyone[0], everyone[1]), exponent(everyone[2], everyone[3])),
-            positive_weight=weight,
+            everyone=[exponent(*everyone[2 * number : 2 * number + 2]) for number in range(len(step.anchors))],
+            positive_weight=[torch.where(own_active, weight_sum, 0.0) for weight_sum in step.weight_sums],
             kept=kept,
             tile_rows=self.config.tile_rows,
         )
         for gradient in found:
             gradient.mul_(step.share)
-        return found
+        return found if step.pairs.views == 1 else [*found[0].chunk(2)]
 
     def statistics(self, output: LossOutput) -> dict[str, Tensor]:
         """See `ContrastiveLoss.statistics`."""
         details, result = output.details, {}
         updated = details["updated"]
-        for direction in DIRECTIONS:
-            result[f"{direction}_log_mean"] = mean_where(updated, details[f"{direction}_log_mean"])
-            result[f"{direction}_weight_sum"] = mean_where(updated, details[f"{direction}_weight_sum"])
+        for direction in self.directions:
+            for quantity in ("log_mean", "weight_sum"):
+                result[f"{direction}.{quantity}.mean"] = mean_where(updated, details[f"{direction}_{quantity}"])
         result["first_visits"] = mean_where(updated, details["first_visit"])
-        result["rows_kept_not_finite"] = details["not_finite"].sum()
+        result["kept_rows"] = details["not_finite"].sum()
         return result
 
 
@@ -175,58 +204,62 @@ class Step:
     pairs: Pairs
     state: SampleState
     shared: SampleState | None
-    all_positive: Tensor  # S_jj of all pairs, [B]
-    all_negatives: Tensor  # |N_j| of all pairs, [B]
+    all_positive: Tensor  # similarity of all anchors with their partners, [B]
+    all_negatives: Tensor  # |N_j| of all anchors, [B]
     share: Tensor | float  # W / B
-    image: Anchors
-    text: Anchors
+    anchors: dict[str, Anchors]  # by direction
+    weight_sums: list[Tensor]  # Σ_j w_ij of each own anchor, for each direction
 
     @property
     def active(self) -> Tensor:
-        """[b]: anchors that have negatives. The others contribute nothing and are not updated."""
-        return self.all_negatives[self.pairs.own] > 0
+        """[b]: samples that have negatives. The others contribute nothing and are not updated."""
+        return self.all_negatives[self.pairs.own][: len(self.state)] > 0
 
     def value(self) -> Tensor:
-        """mean_i Σ_j w_ij h_ij, both directions summed, over the own anchors."""
-        both = self.image.weighted_hardness + self.text.weighted_hardness
-        return torch.where(self.active, both, 0.0).sum() * self.share
+        """mean_i Σ_j w_ij h_ij, summed over the directions, over the own anchors."""
+        hardness = total(anchors.weighted_hardness for anchors in self.anchors.values())
+        return torch.where(self.active, hardness, 0.0).sum() * (self.share * self.pairs.views)
 
     def output(
         self, columns: dict[str, Tensor], shared: SampleState | None, details: dict[str, Tensor]
     ) -> LossOutput:
-        """New columns where they are finite and the anchor has negatives, the old ones elsewhere."""
+        """New columns where they are finite and the sample has negatives, the old ones elsewhere."""
         new = torch.stack([*columns.values()])  # [C, b]
         old = torch.stack([self.state.columns[name] for name in columns])
         finite, active = torch.isfinite(new).all(dim=0), self.active
         updated = active & finite
         chosen = torch.where(updated, new, old)[:, : self.batch]
-        first = self._first_occurrence()
         details = {
             **details,
             "first_visit": self.state.visits == 0,
             "updated": updated,
             "not_finite": active & ~finite,
         }
-        for direction, anchors in zip(DIRECTIONS, (self.image, self.text), strict=True):
+        for direction, anchors in self.anchors.items():
             details[f"{direction}_log_mean"] = anchors.log_mean
             details[f"{direction}_weight_sum"] = anchors.weight_sum
         return LossOutput(
             loss=self.value(),
             state=SampleState(dict(zip(columns, chosen, strict=True)), (self.state.visits + updated)[: self.batch]),
-            write=updated[: self.batch] if first is None else first & updated[: self.batch],
             shared=shared,
             details={name: value[: self.batch] for name, value in details.items()},
         )
 
-    def _first_occurrence(self) -> Tensor | None:
-        """[batch]: which of the own pairs are the first of their sample; None if all are."""
-        if self.pairs.positives_only:
-            return None
-        return objective.first_occurrence(self.pairs.all_rows)[self.pairs.own][: self.batch]
+
+def _of_anchors(values: Tensor, pairs: Pairs) -> Tensor:
+    """What belongs to the own samples, for each of their anchors in a direction."""
+    return values if pairs.views == 1 else values.repeat(pairs.views)
+
+
+def _of_samples(log_batch: Tensor, mean_hardness: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor]:
+    """log g and the mean hardness under it of the own samples, from those of their anchors in a direction."""
+    if pairs.views == 1:
+        return log_batch, mean_hardness
+    return objective.mean_of_views(log_batch.view(2, -1), mean_hardness.view(2, -1))
 
 
 def _number_of_negatives(pairs: Pairs) -> Tensor:
-    """|N_j| of all pairs, [B]."""
+    """|N_j| of all anchors, [B]."""
     if pairs.positives_only:
         return torch.full_like(pairs.all_rows, pairs.all_rows.shape[0] - 1)
     return objective.number_of_negatives(pairs.all_rows, pairs.all_rows)
@@ -251,3 +284,8 @@ def _prepared(state: SampleState, samples: int, like: Tensor) -> SampleState:
 def mean_where(condition: Tensor, values: Tensor) -> Tensor:
     """Mean of the values where the condition holds; 0 if it holds nowhere."""
     return torch.where(condition, values, 0).sum() / condition.sum().clamp(min=1)
+
+
+def total(values: Iterable[Tensor]) -> Tensor:
+    """Their sum, in their order."""
+    return reduce(torch.add, values)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from isogclr.distributed import Ranks
-from isogclr.losses.base import ContrastiveLoss, Inputs, LossOutput
+from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState
 from isogclr.losses.inputs import check_logit_scale
 
 
@@ -19,21 +19,37 @@ class _OpenClipLoss(ContrastiveLoss):
         ranks: the processes that share a batch; None takes those of the default group.
     """
 
-    uses_logit_scale = True
     averages_over_ranks = False
     inner: nn.Module
 
     def __init__(self, ranks: Ranks | None = None, **options: object) -> None:
         super().__init__()
         ranks = ranks or Ranks()
+        self._options = options
         self.inner = self._create(rank=ranks.rank, world_size=ranks.size, **options)
 
     def _create(self, **options: object) -> nn.Module:
         raise NotImplementedError
 
-    def _evaluate(self, inputs: Inputs) -> LossOutput:
-        scale = check_logit_scale(self.name, inputs.logit_scale, values=False)
-        return LossOutput(self.inner(inputs.image_features, inputs.text_features, scale, inputs.logit_bias))
+    def forward(
+        self,
+        first: Tensor,
+        second: Tensor,
+        *,
+        logit_scale: Tensor | None = None,
+        logit_bias: Tensor | None = None,
+        rows: Tensor | None = None,
+        state: SampleState | None = None,
+        shared: SampleState | None = None,
+        step: float = 0,
+    ) -> LossOutput:
+        """See `ContrastiveLoss.forward`; samples and steps change nothing."""
+        scale = check_logit_scale(self.name, logit_scale, values=False)
+        return LossOutput(self.inner(first, second, scale, logit_bias))
+
+    def described_options(self) -> dict[str, Any]:
+        """See `ContrastiveLoss.described_options`."""
+        return dict(self._options)
 
 
 class ClipLoss(_OpenClipLoss):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from isogclr.config import SogCLRConfig, check_kind
 from isogclr.distributed import Ranks
-from isogclr.losses.base import LossOutput, SampleState
-from isogclr.losses.kernel import Directions
+from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState
 from isogclr.losses.moving_average import MovingAverageLoss, Step
 
 
@@ -14,22 +15,28 @@ class SogCLRLoss(MovingAverageLoss):
 
     Args:
         config: see `SogCLRConfig`.
-        ranks: see `MovingAverageLoss`.
+        ranks, directions: see `MovingAverageLoss`.
     """
 
     name = "sogclr"
-    state_columns = ("image_log_mean", "text_log_mean")
+    config_class = SogCLRConfig
     config: SogCLRConfig
 
-    def __init__(self, config: SogCLRConfig | None = None, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self,
+        config: SogCLRConfig | None = None,
+        ranks: Ranks | None = None,
+        directions: tuple[str, ...] = ContrastiveLoss.directions,
+    ) -> None:
         config = SogCLRConfig() if config is None else config
         check_kind(config, SogCLRConfig)
-        super().__init__(config, ranks)
+        super().__init__(config, ranks, directions)
+        self.state_columns = tuple(f"{direction}_log_mean" for direction in directions)
 
-    def _temperatures(self, state: SampleState, shared: SampleState | None) -> Directions:
-        temperature = state.columns["image_log_mean"].new_full((len(state),), self.config.temperature)
-        return Directions(temperature, temperature)
+    def _temperatures(self, state: SampleState, shared: SampleState | None) -> list[Tensor]:
+        temperature = state.columns[self.state_columns[0]].new_full((len(state),), self.config.temperature)
+        return [temperature] * len(self.directions)
 
     def _update(self, step: Step) -> LossOutput:
-        columns = {"image_log_mean": step.image.log_mean, "text_log_mean": step.text.log_mean}
+        columns = {f"{direction}_log_mean": anchors.log_mean for direction, anchors in step.anchors.items()}
         return step.output(columns, shared=None, details={})

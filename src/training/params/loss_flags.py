@@ -1,17 +1,17 @@
-"""Flags of the losses: a `--NAME-OPTION` for every field of a loss's configuration, documented by its docstring."""
+"""Flags of the losses: a `--NAME-OPTION` for every field of a loss's configuration, documented by its metadata."""
 
 from __future__ import annotations
 
-import inspect
-import re
 import types
 import typing
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 
-from isogclr.config import PRESETS, CyCLIPConfig, ISogCLRConfig, MovingAverageConfig, SogCLRConfig
+from isogclr.config import PRESETS
+from isogclr.losses import LOSSES
 
-LOSS_CONFIGS: dict[str, type] = {"isogclr": ISogCLRConfig, "sogclr": SogCLRConfig, "cyclip": CyCLIPConfig}
+# In the order of the help: what this project is about comes first.
+LOSS_CONFIGS = {name: loss.config_class for name, loss in reversed(LOSSES.items()) if loss.config_class is not None}
 # The schedule of γ counts steps, which nobody knows before the data is open: its flag counts epochs.
 GAMMA_DECAY = "gamma_decay_epochs"
 PRESET = "preset"
@@ -44,14 +44,15 @@ def loss_flags() -> Iterator[LossFlag]:
                 "values of the flags below that are not given; docs/study.md has the evidence (default: paper)"
             )
             yield LossFlag(loss, PRESET, str, tuple(PRESETS), meaning)
-        hints, meanings = typing.get_type_hints(config), _meanings(config)
+        hints = typing.get_type_hints(config)
         for field in fields(config):
             if field.name == "gamma_decay_steps":
                 meaning = "length of the cosine, in epochs (default: half of the run)"
                 yield LossFlag(loss, GAMMA_DECAY, float, None, meaning)
                 continue
             kind, choices = _kind(hints[field.name])
-            yield LossFlag(loss, field.name, kind, choices, _with_default(meanings[field.name], field.default))
+            meaning = field.metadata["help"].replace("gamma_decay_steps", GAMMA_DECAY)
+            yield LossFlag(loss, field.name, kind, choices, _with_default(meaning, field.default))
 
 
 def _kind(hint: object) -> tuple[type, tuple[str, ...] | None]:
@@ -66,23 +67,9 @@ def _kind(hint: object) -> tuple[type, tuple[str, ...] | None]:
 
 def _with_default(meaning: str, default: object) -> str:
     """On a command line nobody writes None: what it does is the default."""
-    assert default is not MISSING
     if default is None:
         meaning, _, shown = meaning.partition("; None ")
         assert shown
     else:
         shown = "off" if default is False else str(default)
     return f"{meaning} (default: {shown})"
-
-
-def _meanings(config: type) -> dict[str, str]:
-    """The lines of `Args:` in the docstring of a configuration and of those it extends."""
-    found: dict[str, str] = {}
-    for one in reversed(config.__mro__):
-        if not issubclass(one, MovingAverageConfig | CyCLIPConfig):
-            continue
-        arguments = (inspect.getdoc(one) or "").partition("Args:")[2]
-        for name, text in re.findall(r"^    (\w+): ((?:.+\n?(?:        .+\n?)*))", arguments, re.MULTILINE):
-            found[name] = " ".join(text.split()).rstrip(".").replace("`", "").replace("%", "%%")
-            found[name] = found[name].replace("gamma_decay_steps", GAMMA_DECAY)
-    return found

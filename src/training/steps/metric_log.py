@@ -13,39 +13,18 @@ from typing import Any
 from training.settings import RunSettings
 
 METRICS_FILE = "metrics.jsonl"
-# What the losses call their statistics, and what they are called in the log.
-_DIRECTIONS = ("image", "text")
-_NAMES = {"rows_kept_not_finite": "kept_rows"} | {
-    f"{direction}_{theirs}": f"{direction}.{ours}"
-    for direction in _DIRECTIONS
-    for theirs, ours in {
-        "temperature": "temperature.mean",
-        "temperature_q05": "temperature.q05",
-        "temperature_q50": "temperature.q50",
-        "temperature_q95": "temperature.q95",
-        "at_min": "temperature.at_minimum",
-        "at_max": "temperature.at_maximum",
-        "abs_gradient": "temperature.gradient",
-        "log_mean": "log_mean.mean",
-        "weight_sum": "weight_sum.mean",
-    }.items()
-}
-
-
-def public_name(statistic: str) -> str:
-    """The name of a loss's statistic in the log."""
-    return _NAMES.get(statistic, statistic)
+_SUMMARIZED = ("mean", "q05", "q50", "q95", "at_minimum", "at_maximum")  # of the temperatures of a direction
 
 
 def learned_summary(statistics: Mapping[str, float]) -> str:
     """What the loss has learned about its samples, for one line of the log; all of it is in metrics.jsonl."""
     parts = [f"Objective: {statistics['objective']:#.5g}"] if "objective" in statistics else []
-    for direction in _DIRECTIONS:
-        value = {name: statistics.get(f"{direction}.temperature.{name}") for name in ("mean", "q05", "q50", "q95")}
-        if None not in value.values():
-            quantiles = " ".join(f"{value[name]:.3g}" for name in ("q05", "q50", "q95"))
-            bounds = (statistics[f"{direction}.temperature.at_{end}"] for end in ("minimum", "maximum"))
-            at_bounds = "/".join(f"{100 * share:.0f}" for share in bounds)
+    for name in statistics:
+        direction, found, _ = name.partition(".temperature.mean")
+        if found:
+            value = {end: statistics[f"{direction}.temperature.{end}"] for end in _SUMMARIZED}
+            quantiles = " ".join(f"{value[end]:.3g}" for end in ("q05", "q50", "q95"))
+            at_bounds = "/".join(f"{100 * value[end]:.0f}" for end in ("at_minimum", "at_maximum"))
             parts.append(f"τ {direction}: {value['mean']:.4g} ({quantiles}; {at_bounds}% at bounds)")
     if statistics.get("kept_rows"):
         parts.append(f"Not finite: {statistics['kept_rows']:.0f} rows kept")

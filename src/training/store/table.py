@@ -1,13 +1,9 @@
 """Between the loss and the store: rows out, new rows in, on all ranks.
 
-A step reads the state of its own samples, and its new state goes to every rank with one gather, packed as int32:
-
-    row (2 words) | visits (1) | the float32 columns of the schema (C)        one line a sample
-    stop (1) | zeros                                                          one line a rank
-
-so 4 · (C + 3) bytes a sample and rank: 36 for iSogCLR. `last_epoch` is the same for all and is not sent. The gather
-runs on a group of its own while the next forward pass computes; its result is written to the store before the next
-state is read, so a sample that comes twice in a row is never stale.
+A step reads the state of its own samples, and its new state goes to every rank with one gather, packed as
+`isogclr.exchange` does; one line more per rank says whether that rank was asked to stop. `last_epoch` is the same
+for all and is not sent. The gather runs on a group of its own while the next forward pass computes; its result is
+written to the store before the next state is read, so a sample that comes twice in a row is never stale.
 """
 
 from __future__ import annotations
@@ -16,25 +12,14 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from isogclr.distributed import PendingGather, Ranks
+from isogclr.exchange import pack, unpack
 from isogclr.losses import LossOutput, SampleState
 from isogclr.state import RowStore
 from isogclr.state.schema import Schema, Values
-
-_HEADER_WORDS = 3  # row, row, visits
-
-
-@dataclass(frozen=True)
-class Exchanged:
-    """The new state of a step from all ranks, in order of rank and position."""
-
-    rows: npt.NDArray[np.int64]
-    values: Values
-    stop: bool
 
 
 class StateTable:
@@ -63,7 +48,8 @@ class StateTable:
     def send(self, rows: Tensor, state: SampleState, *, step: int, epoch: int, taken: bool, stop: bool) -> None:
         """Start to give all ranks the new state of a step. Of a step that was left out only `stop` counts."""
         assert self._pending is None
-        gather = self.ranks.gather_later(pack(rows, state, self.store.schema, stop))
+        lines = pack(rows, state, self.store.schema.state_columns)
+        gather = self.ranks.gather_later(_with_stop(lines, stop))
         self._pending = _PendingUpdate(_ToHost(gather, self._stream), step, epoch, taken)
 
     def settle(self) -> None:
@@ -74,10 +60,11 @@ class StateTable:
         start = time.monotonic()
         words = pending.words.wait()
         self.wait_seconds += time.monotonic() - start
-        received = unpack(words, self.ranks.size, self.store.schema, pending.epoch)
+        by_rank = words.view(self.ranks.size, -1, words.shape[1])  # [W, b + 1, C + 3]
         if pending.taken:
-            self.store.write(received.rows, received.values, pending.step)
-        self.is_asked_to_stop |= received.stop
+            rows, state = unpack(by_rank[:, :-1].flatten(0, 1), self.store.schema.state_columns)
+            self.store.write(rows.numpy(), to_values(state, self.store.schema, pending.epoch), pending.step)
+        self.is_asked_to_stop |= bool(by_rank[:, -1, 0].any())
 
 
 class _ToHost:
@@ -99,11 +86,11 @@ class _ToHost:
                 self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 self._copied.record(stream)
 
-    def wait(self) -> npt.NDArray[np.int32]:
+    def wait(self) -> Tensor:
         if self._copied is None:
-            return self._gather.wait().numpy()
+            return self._gather.wait()
         self._copied.synchronize()
-        return self._host.numpy()
+        return self._host
 
 
 @dataclass(frozen=True)
@@ -126,33 +113,24 @@ def to_state(values: Values, schema: Schema, device: torch.device) -> SampleStat
     return SampleState(named, words[:, columns].to(torch.int64))
 
 
+def to_values(state: SampleState, schema: Schema, epoch: int) -> Values:
+    """State in main memory as rows of the store that were last visited in this epoch."""
+    values = schema.zeros(len(state))
+    for name in schema.state_columns:
+        values[name] = state.columns[name].numpy()
+    values["visits"] = state.visits.numpy()
+    values["last_epoch"] = epoch + 1
+    return values
+
+
 def new_state(output: LossOutput, before: SampleState) -> SampleState:
     """What a step has made of the state. A loss without state of its own counts visits."""
     return SampleState({}, before.visits + 1) if output.state is None else output.state
 
 
 @torch.no_grad()
-def pack(rows: Tensor, state: SampleState, schema: Schema, stop: bool) -> Tensor:
-    """Int32 words on the device of the state, [b + 1, C + 3]; see the head of this file."""
-    device = state.visits.device
-    columns = [state.columns[name].to(torch.float32) for name in schema.state_columns]  # a loss orders as it likes
-    floats = [column.contiguous().view(torch.int32)[:, None] for column in columns]
-    addresses = rows.contiguous().view(torch.int32).reshape(-1, 2).to(device, non_blocking=True)
-    lines = torch.cat([addresses, state.visits.to(torch.int32)[:, None], *floats], dim=1)
+def _with_stop(lines: Tensor, stop: bool) -> Tensor:
+    """The lines of this rank and one that says whether it was asked to stop, [b + 1, C + 3]."""
     last = lines.new_zeros(1, lines.shape[1])
     last[0, 0] = int(stop)
     return torch.cat([lines, last])
-
-
-def unpack(packed: npt.NDArray[np.int32], ranks: int, schema: Schema, epoch: int) -> Exchanged:
-    """Rows and values for the store from what `pack` has made on every rank."""
-    columns = len(schema.state_columns)
-    by_rank = packed.reshape(ranks, -1, columns + _HEADER_WORDS)  # [W, b + 1, C + 3]
-    lines = np.ascontiguousarray(by_rank[:, :-1]).reshape(-1, columns + _HEADER_WORDS)
-    rows = np.ascontiguousarray(lines[:, :2]).view(np.int64).reshape(-1)
-    words = np.empty((len(lines), columns + 2), np.int32)
-    words[:, :columns] = lines[:, _HEADER_WORDS:]
-    words[:, columns] = lines[:, 2]
-    words[:, columns + 1] = epoch + 1
-    values = words.view(schema.dtype).reshape(-1)
-    return Exchanged(rows, values, bool(by_rank[:, -1, 0].any()))

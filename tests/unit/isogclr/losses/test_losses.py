@@ -43,7 +43,6 @@ def test_state_columns(options, columns, shared) -> None:
     loss = ISogCLRLoss(ISogCLRConfig(**options))
     assert loss.state_columns == tuple(f"{d}_{name}" for d in ("image", "text") for name in columns)
     assert loss.shared_columns == shared
-    assert loss.uses_logit_scale is False
 
 
 @pytest.mark.parametrize("name", ["clip", "siglip"])
@@ -55,11 +54,31 @@ def test_open_clip_losses_pass_through(name: str) -> None:
     output = ours(images, texts, logit_scale=scale, logit_bias=bias)
     assert torch.equal(output.loss, original(images, texts, scale, bias))
     assert output.state is None
-    assert ours.uses_logit_scale
 
 
 def test_open_clip_options_are_passed_on() -> None:
-    assert loss_class("clip")(local_loss=True, gather_with_grad=True).inner.local_loss is True
+    loss = loss_class("clip")(local_loss=True, gather_with_grad=True)
+    assert loss.inner.local_loss is True
+    assert loss.config is None
+    assert loss.described_options() == {"local_loss": True, "gather_with_grad": True}
+
+
+@pytest.mark.parametrize("name", ["isogclr", "sogclr", "cyclip"])
+def test_a_loss_describes_its_configuration(name: str) -> None:
+    """As plain values, which is what a checkpoint keeps."""
+    cls = loss_class(name)
+    config = cls.config_class(tile_rows=5)
+    loss = cls(config)
+    assert loss.config is config
+    described = loss.described_options()
+    assert cls.config_class(**described) == config
+    assert all(value is None or type(value) in (bool, int, float, str) for value in described.values())
+
+
+def test_only_isogclr_has_bounds_of_learned_temperatures() -> None:
+    config = ISogCLRConfig(temperature_min=0.02, temperature_init=0.1, temperature_max=0.5)
+    assert ISogCLRLoss(config).temperature_bounds == (0.02, 0.5)
+    assert [loss_class(name)().temperature_bounds for name in ("sogclr", "cyclip", "clip")] == [None] * 3
 
 
 @pytest.mark.parametrize("create", [lambda: ISogCLRLoss(ISogCLRConfig(rho=0.5)), SogCLRLoss])
@@ -125,14 +144,13 @@ def test_a_sample_without_negatives_is_left_alone() -> None:
     state = visited(loss, 4, temperature=0.07, log_mean=-1.0, momentum=0.2)
     output, *gradients = evaluate(loss, *unit_pairs(4), rows=rows, state=state)
     assert output.loss == 0
-    assert not output.write.any()
     assert torch.equal(output.state.visits, state.visits)
     for name, value in state.columns.items():
         assert torch.equal(output.state.columns[name], value)
     assert not any(gradient.any() for gradient in gradients)
     found = loss.statistics(output)
-    assert all(torch.isfinite(value) for name, value in found.items() if "_q" not in name)
-    assert torch.isnan(found["image_temperature_q50"])
+    assert all(torch.isfinite(value) for name, value in found.items() if ".q" not in name)
+    assert torch.isnan(found["image.temperature.q50"])
 
 
 def test_state_that_is_not_finite_keeps_the_old_row_and_is_counted() -> None:
@@ -140,16 +158,15 @@ def test_state_that_is_not_finite_keeps_the_old_row_and_is_counted() -> None:
     state = visited(loss, 5, temperature=0.07, log_mean=-1.0, momentum=0.2)
     state.columns["text_momentum"][3] = math.nan
     output, *_ = evaluate(loss, *unit_pairs(5), state=state)
-    assert output.write.tolist() == [True, True, True, False, True]
     assert output.state.visits.tolist() == [2, 2, 2, 1, 2]
     assert output.state.columns["image_temperature"][3] == 0.07
     assert output.state.columns["image_log_mean"][3] == -1.0
     assert (output.state.columns["image_log_mean"][[0, 1, 2, 4]] != -1.0).all()
     found = loss.statistics(output)
-    assert found["rows_kept_not_finite"] == 1
+    assert found["kept_rows"] == 1
     assert all(torch.isfinite(value) for value in found.values())
     updated = output.state.columns["text_temperature"][[0, 1, 2, 4]]
-    assert found["text_temperature_q50"] == pytest.approx(float(torch.quantile(updated, 0.5)))
+    assert found["text.temperature.q50"] == pytest.approx(float(torch.quantile(updated, 0.5)))
 
 
 def test_a_global_temperature_that_is_not_finite_is_kept() -> None:
@@ -176,10 +193,10 @@ class TestTypicalStart:
         state = visited(self.loss, 4, temperature=0.2, log_mean=-1.0)
         state.visits[1] = 0
         used = self.loss._temperatures(state, typical)
-        assert used.image.tolist() == pytest.approx([0.2, 0.05, 0.2, 0.2])
-        assert used.text.tolist() == pytest.approx([0.2, 0.07, 0.2, 0.2])
+        assert used[0].tolist() == pytest.approx([0.2, 0.05, 0.2, 0.2])
+        assert used[1].tolist() == pytest.approx([0.2, 0.07, 0.2, 0.2])
         first = self.loss._temperatures(self.loss.initial_state(4), self.loss.initial_shared())
-        assert first.image.tolist() == pytest.approx([0.3] * 4)
+        assert first[0].tolist() == pytest.approx([0.3] * 4)
 
     def test_rows_that_are_not_finite_do_not_count(self) -> None:
         state = visited(self.loss, 5, temperature=0.07, log_mean=-1.0, momentum=0.2)
@@ -211,14 +228,14 @@ def test_statistics() -> None:
     found = loss.statistics(output)
     new = output.state.columns
     assert found["first_visits"] == 0.25
-    assert found["image_temperature"] == pytest.approx(float(new["image_temperature"].mean()))
+    assert found["image.temperature.mean"] == pytest.approx(float(new["image_temperature"].mean()))
     for quantile in (0.05, 0.5, 0.95):
         expected = float(torch.quantile(new["text_temperature"], quantile))
-        assert found[f"text_temperature_q{round(100 * quantile):02d}"] == pytest.approx(expected)
+        assert found[f"text.temperature.q{round(100 * quantile):02d}"] == pytest.approx(expected)
     gradient = output.details["image_gradient"]
     assert gradient.min() < 0
-    assert found["image_abs_gradient"] == pytest.approx(float(gradient.abs().mean()))
-    assert found["image_log_mean"] == pytest.approx(float(new["image_log_mean"].mean()))
+    assert found["image.temperature.gradient"] == pytest.approx(float(gradient.abs().mean()))
+    assert found["image.log_mean.mean"] == pytest.approx(float(new["image_log_mean"].mean()))
     used = torch.tensor([0.05, 0.07, 0.07, 0.07], dtype=torch.float64)
     both = sum(objective.robust_objective(used, new[f"{d}_log_mean"], 0.5).mean() for d in ("image", "text"))
     assert found["objective"] == pytest.approx(float(both))
@@ -229,14 +246,13 @@ def test_statistics_see_the_bounds() -> None:
     loss = ISogCLRLoss(ISogCLRConfig(rho=50.0, temperature_init=0.005))
     with pytest.warns(RhoWarning):
         output, *_ = evaluate(loss, *unit_pairs(4))
-    assert loss.statistics(output)["image_at_min"] == 1
-    assert loss.statistics(output)["image_at_max"] == 0
+    assert loss.statistics(output)["image.temperature.at_minimum"] == 1
+    assert loss.statistics(output)["image.temperature.at_maximum"] == 0
 
 
 def test_cyclip_has_no_state() -> None:
     output, *_ = evaluate(CyCLIPLoss(), *unit_pairs(4))
     assert output.state is None
-    assert output.write is None
 
 
 def test_state_table_takes_and_puts() -> None:

@@ -220,7 +220,7 @@ def check_steps(loss: MovingAverageLoss, reference: Algorithm2, scenario, dtype,
         if dtype == torch.float32:
             _set_reference(reference, table, shared)
         used = loss._temperatures(table.take(rows), shared)
-        smallest = min(float(used.image.min()), float(used.text.min()))
+        smallest = min(float(temperature.min()) for temperature in used)
         output, *gradients = _evaluate(loss, batch, table, shared, dtype)
         table.put(rows, output.state)
         shared = output.shared
