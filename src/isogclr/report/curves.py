@@ -49,7 +49,8 @@ def loss_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
             panel.set(title=title, xlabel="epoch", ylabel=axis)
             panel.legend()
 
-    over = " over both directions" if any(len(run.directions) > 1 for run in runs) else ""
+    numbers = {len(run.directions) for run in runs}
+    over = "" if numbers == {1} else " over both directions" if numbers == {2} else " over the directions of a run"
     frame = Frame(
         "loss",
         "Loss",
