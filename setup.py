@@ -43,7 +43,7 @@ setup(
         "parquet": ["pyarrow"],
         "tensorboard": ["tensorboard"],
         "eval": EVALUATION,
-        "report": ["matplotlib", "jinja2", "pillow"],
+        "report": ["matplotlib", "jinja2", "pillow", "scikit-learn", "scipy", "threadpoolctl"],
         "dev": DEVELOPMENT,
     },
     entry_points={"console_scripts": ["isogclr = isogclr.cli:main"]},

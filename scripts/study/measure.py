@@ -169,7 +169,7 @@ def _semantics(run: Run, data: Path, folder: Path) -> Rows:
 
 def _embedded(embed: Embedder, images: list[Image.Image], captions: list[str]) -> Iterator[tuple[object, object]]:
     for start in range(0, len(images), BATCH):
-        yield embed(images[start : start + BATCH], captions[start : start + BATCH])
+        yield embed.images(images[start : start + BATCH]), embed.texts(captions[start : start + BATCH])
 
 
 def _near(features: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

@@ -35,13 +35,14 @@ MODEL = {
     "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 1},
 }
 MEAN = np.array(open_clip.OPENAI_DATASET_MEAN, np.float32)
+PAIRS = ("image", "text")
 DEVIATION = np.array(open_clip.OPENAI_DATASET_STD, np.float32)
 
 
 @dataclass(frozen=True)
 class Pairs:
     images: Tensor  # [N, 3, 48, 48]
-    texts: Tensor  # [N, 16]
+    texts: Tensor | None  # [N, 16]; None of samples without captions
     rows: Tensor  # [N]
 
 
@@ -59,7 +60,7 @@ def read_pairs(pattern: str, index: ShardIndex | None) -> Pairs:
                     rows.append(-1 if index is None else index.row(shard, member.name.removesuffix(".webp")))
                 elif member.name.endswith(".txt"):
                     captions.append(stream.read().decode())
-    return Pairs(torch.stack(images), tokenizer(captions), torch.tensor(rows))
+    return Pairs(torch.stack(images), tokenizer(captions) if captions else None, torch.tensor(rows))
 
 
 class Journal:
@@ -83,25 +84,43 @@ def make_run(
     planned_epochs: int | None = None,
     batch: int = 128,
     seed: int = 0,
+    directions: tuple[str, ...] | None = None,
     **options: Any,
 ) -> Path:
-    """Train and write everything that a run leaves behind; returns the folder."""
+    """Train and write everything that a run leaves behind; returns the folder.
+
+    Args:
+        directions: named in the configuration. One alone is trained on two views of each picture, keeps the state
+            of that direction only, and measures no retrieval. None is image and text, as runs that name none.
+    """
     torch.manual_seed(seed)
     (folder / "checkpoints").mkdir(parents=True)
     index = ShardIndex.build(data, folder / "index", progress=False, workers=1)
     config = ISogCLRConfig(**{"rho": 2.0, "temperature_init": 0.05, "temperature_rate": 0.003, **options})
     _write_config(folder, loss, config, data, epochs=planned_epochs or epochs, batch=batch, seed=seed)
+    if directions is not None:
+        _name_directions(folder, directions)
     pairs, test = read_pairs(data, index), read_pairs(test_data, None)
     model = open_clip.model.CLIP(**MODEL, output_dict=True)
-    _Training(folder, loss, config, model, index).run(pairs, test, epochs, batch)
+    _Training(folder, loss, config, model, index, directions or PAIRS).run(pairs, test, epochs, batch)
     return folder
 
 
 class _Training:
-    def __init__(self, folder: Path, loss: str, config: ISogCLRConfig, model: Any, index: ShardIndex) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        loss: str,
+        config: ISogCLRConfig,
+        model: Any,
+        index: ShardIndex,
+        directions: tuple[str, ...],
+    ) -> None:
         self.folder, self.loss, self.config, self.model, self.index = folder, loss, config, model, index
+        self.directions = directions
         self.function = ISogCLRLoss(config)
-        self.schema = schema_for(self.function.state_columns if loss == "isogclr" else ())
+        kept = [name for name in self.function.state_columns if name.split("_")[0] in directions]
+        self.schema = schema_for(kept if loss == "isogclr" else ())
         self.table = self.function.initial_state(index.number_of_rows)
         self.last_epoch = np.zeros(index.number_of_rows, np.uint32)
         self.journal = Journal(folder / "metrics.jsonl")
@@ -132,17 +151,15 @@ class _Training:
         return (order[start : start + batch] for start in range(0, samples - batch + 1, batch))
 
     def _step(self, pairs: Pairs, positions: Tensor, optimizer: Any, schedule: Any) -> dict[str, Any]:
-        images = pairs.images[positions]
-        shift = tuple(int(value) for value in torch.randint(-3, 4, (2,)))
-        images = torch.roll(images, shift, (2, 3))
-        out = self.model(images, pairs.texts[positions])
+        first, second = self._features(pairs, positions)
+        scale = self.model.logit_scale.exp()
         rows = pairs.rows[positions]
         values: dict[str, Any] = {}
         if self.loss == "isogclr":
             output = self.function(
-                out["image_features"],
-                out["text_features"],
-                logit_scale=out["logit_scale"],
+                first,
+                second,
+                logit_scale=scale,
                 rows=rows,
                 state=self.table.take(rows),
                 step=self.step,
@@ -152,7 +169,7 @@ class _Training:
             self.table.put(rows, output.state)
             loss = output.loss
         else:
-            loss = open_clip.ClipLoss()(out["image_features"], out["text_features"], out["logit_scale"])
+            loss = open_clip.ClipLoss()(first, second, scale)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -160,6 +177,14 @@ class _Training:
         self.table.visits[rows] += 0 if self.loss == "isogclr" else 1
         self.last_epoch[rows.numpy()] = self.step // max(1, len(pairs.rows) // len(rows)) + 1
         return {**values, "loss": loss.detach(), "lr": schedule.get_last_lr()[0]}
+
+    def _features(self, pairs: Pairs, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Of pictures and captions, or of two views of the pictures. [B, D] each, of unit length"""
+        first = self.model.encode_image(_shifted(pairs.images[positions]), normalize=True)
+        if len(self.directions) == 1:
+            return first, self.model.encode_image(_shifted(pairs.images[positions]), normalize=True)
+        assert pairs.texts is not None
+        return first, self.model.encode_text(pairs.texts[positions], normalize=True)
 
     def _log_step(self, values: dict[str, Any], epoch: float, batch: int, rate: float) -> None:
         line: dict[str, Any] = {
@@ -177,7 +202,7 @@ class _Training:
 
     def _temperature_statistics(self, state: SampleState) -> dict[str, float]:
         line = {"first_visits": float((state.visits == 1).float().mean()), "kept_rows": 0.0}
-        for side in ("image", "text"):
+        for side in self.directions:
             values = state.columns[f"{side}_temperature"]
             name = f"{side}.temperature"
             line[f"{name}.mean"] = float(values.mean())
@@ -189,7 +214,8 @@ class _Training:
         return line
 
     def _end_of_epoch(self, epoch: int, test: Pairs, optimizer: Any) -> None:
-        self.journal.write("val", step=self.step, epoch=epoch, **self._retrieval(test))
+        measured = self._retrieval(test) if len(self.directions) > 1 else {}
+        self.journal.write("val", step=self.step, epoch=epoch, **measured)
         if self.loss == "isogclr":
             self._log_distributions(epoch)
         checkpoint = {
@@ -213,7 +239,7 @@ class _Training:
     def _log_distributions(self, epoch: int) -> None:
         edges = np.geomspace(self.config.temperature_min, self.config.temperature_max, 65)
         visited = self.table.visits > 0
-        for column in ("image_temperature", "text_temperature"):
+        for column in (f"{side}_temperature" for side in self.directions):
             values = self.table.columns[column][visited].numpy().astype(np.float64)
             counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), edges)
             name = column.replace("_", ".")
@@ -228,6 +254,7 @@ class _Training:
 
     @torch.no_grad()
     def _retrieval(self, test: Pairs) -> dict[str, float]:
+        assert test.texts is not None
         self.model.eval()
         images = [normalize(self.model.encode_image(part), dim=1) for part in test.images.split(256)]
         texts = [normalize(self.model.encode_text(part), dim=1) for part in test.texts.split(256)]
@@ -259,6 +286,16 @@ class _Training:
             store.commit(generation / STORE_SNAPSHOT)
         for path in self.folder.glob(f"live-{self.step}*"):
             path.unlink()
+
+
+def _shifted(images: Tensor) -> Tensor:
+    shift = tuple(int(value) for value in torch.randint(-3, 4, (2,)))
+    return torch.roll(images, shift, (2, 3))
+
+
+def _name_directions(folder: Path, directions: tuple[str, ...]) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "directions": list(directions)}), encoding="utf-8")
 
 
 def _write_config(folder: Path, loss: str, config: ISogCLRConfig, data: str, **settings: int) -> None:

@@ -1,4 +1,4 @@
-"""One JSON file a result, in clip_benchmark's schema, for `clip_benchmark build` to read; also the cache."""
+"""One JSON file per result, in clip_benchmark's schema, for `clip_benchmark build` to read; also the cache."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Features = npt.NDArray[np.float32]
 
 
 class Embedder:
-    """Both towers of a checkpoint as a function of pictures and captions.
+    """The towers of a checkpoint as functions of pictures and of captions.
 
     Args:
         checkpoint: a file that `isogclr eval` would take.
@@ -28,9 +28,13 @@ class Embedder:
         loaded = load_model(checkpoint, model, device)
         self._encoder = Encoder(loaded.model, loaded.preprocess, loaded.tokenizer, device)
 
-    def __call__(self, images: Sequence[Any], captions: Sequence[str]) -> tuple[Features, Features]:
-        """[B, D] each, of unit length; `images` are Pillow's, in RGB."""
+    def images(self, images: Sequence[Any]) -> Features:
+        """[B, D], of unit length; `images` are Pillow's, in RGB."""
         pixels = torch.stack([self._encoder.preprocess(image) for image in images])
-        image_features = self._encoder.unit_images(pixels)
-        text_features = self._encoder.unit_texts(list(captions))
-        return image_features.cpu().numpy(), text_features.cpu().numpy()
+        features: Features = self._encoder.unit_images(pixels).cpu().numpy()
+        return features
+
+    def texts(self, captions: Sequence[str]) -> Features:
+        """[B, D], of unit length."""
+        features: Features = self._encoder.unit_texts(list(captions)).cpu().numpy()
+        return features

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import scipy.stats
 
 Floats = npt.NDArray[np.float64]
 Features = npt.NDArray[np.float32]
@@ -43,21 +44,12 @@ def word_frequency(captions: Sequence[str]) -> Floats:
 
 
 def rank_correlation(first: Floats, second: Floats) -> float:
-    """Spearman's ρ over the pairs that are both finite; ties share their mean rank."""
+    """Spearman's ρ over the pairs that are both finite; NaN of fewer than three, and of constants."""
     good = np.isfinite(first) & np.isfinite(second)
-    if good.sum() < 3:
+    first, second = first[good], second[good]
+    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:  # of which scipy warns
         return float("nan")
-    ranks = [_ranks(values[good]) for values in (first, second)]
-    deviations = [values - values.mean() for values in ranks]
-    norm = np.sqrt((deviations[0] ** 2).sum() * (deviations[1] ** 2).sum())
-    return float((deviations[0] * deviations[1]).sum() / norm) if norm > 0 else float("nan")
-
-
-def _ranks(values: Floats) -> Floats:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    means: Floats = (last - (counts - 1) / 2)[inverse]
-    return means
+    return float(scipy.stats.spearmanr(first, second).statistic)
 
 
 def binned_quantiles(places: Floats, values: Floats, bins: int = 12) -> tuple[Floats, Floats]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from isogclr.report.canvas import Frame, Picture, Theme, draw, logarithmic, percent
+from isogclr.report.directions import Directions, together
 from isogclr.report.loading import Run
 
-RECALLS = ("image_to_text", "text_to_image")
-_ARROWS = {"image_to_text": "image → text", "text_to_image": "text → image"}
+_RECALL = re.compile(r"(\w+_to_\w+)_R@1")
 
 
 def label(run: Run, runs: Sequence[Run]) -> str:
@@ -23,7 +24,7 @@ def label(run: Run, runs: Sequence[Run]) -> str:
 
 
 def loss_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
-    """What training minimises, a panel a quantity, and the loss on held-out data if it was logged."""
+    """What training minimises, one panel per quantity, and the loss on held-out data if it was logged."""
     found = [
         ("objective", "objective, training", {run.name: _objective(run) for run in runs}),
         ("loss", "loss, training", {run.name: _other_loss(run) for run in runs}),
@@ -48,26 +49,34 @@ def loss_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
             panel.set(title=title, xlabel="epoch", ylabel=axis)
             panel.legend()
 
+    numbers = {len(run.directions) for run in runs}
+    over = "" if numbers == {1} else " over both directions" if numbers == {2} else " over the directions of a run"
     frame = Frame(
         "loss",
         "Loss",
-        "What training minimises, smoothed. Of iSogCLR and SogCLR that is the objective, mean of τ(log s + ρ) over "
-        "both directions; it has another scale than a cross entropy, and may fall below 0.",
-        "Line charts of objective and loss against epoch, one line a run.",
+        "What training minimises, smoothed. Of iSogCLR and SogCLR that is the objective, mean of τ(log s + ρ)"
+        f"{over}; it has another scale than a cross entropy, and may fall below 0.",
+        "Line charts of objective and loss against epoch, one line per run.",
         panels=len(panels),
     )
     return draw(folder, frame, paint, _long_table(runs, panels))
 
 
+def recalls(run: Run) -> dict[str, str]:
+    """What a run has logged of retrieval on held-out data: from image_to_text, say, to its title."""
+    found = (_RECALL.fullmatch(name) for name in sorted(run.journal.names("val")))
+    return {match[1]: match[1].replace("_to_", " → ") for match in found if match is not None}
+
+
 def recall_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
     """Retrieval on held-out pairs over epochs: R@1 in full, R@5 and R@10 thin."""
-    present = [name for name in RECALLS if any(f"{name}_R@1" in run.journal.names("val") for run in runs)]
+    present = {name: title for run in runs for name, title in recalls(run).items()}
     if not present:
         return None
-    longest = max(runs, key=lambda run: run.journal.last("val", "epoch") or 0)
+    longest = max((run for run in runs if recalls(run)), key=lambda run: run.journal.last("val", "epoch") or 0)
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
-        for panel, direction in zip(axes, present, strict=True):
+        for panel, (direction, title) in zip(axes, present.items(), strict=True):
             for number, run in enumerate(runs):
                 for k, width in ((1, 2.2), (5, 1.2), (10, 0.7)):
                     epochs, values = run.journal.series("val", f"{direction}_R@{k}")
@@ -77,7 +86,7 @@ def recall_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
                         if run is longest:
                             end = (epochs[-1], values[-1])
                             panel.annotate(f"R@{k}", end, (4, -3), textcoords="offset points", fontsize=7)
-            panel.set(title=_ARROWS[direction], xlabel="epoch", ylabel="recall", ylim=(0, None))
+            panel.set(title=title, xlabel="epoch", ylabel="recall", ylim=(0, None))
             percent(panel.yaxis)
             panel.legend(loc="upper left")
             panel.margins(x=0.08)
@@ -93,7 +102,7 @@ def recall_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
         "recall",
         "Retrieval on held-out data",
         "Share of queries whose own partner is among the first k found: k = 1 thick, 5 and 10 thinner.",
-        "Line charts of recall at 1, 5 and 10 against epoch, one panel a direction, one colour a run.",
+        "Line charts of recall at 1, 5 and 10 against epoch, one panel per direction, one colour per run.",
         panels=len(present),
     )
     return draw(folder, frame, paint, table)
@@ -101,12 +110,14 @@ def recall_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
 
 def temperature_curves(runs: Sequence[Run], folder: Path) -> Picture | None:
     """Mean and spread of the temperatures of the samples in each logged batch."""
-    shown = [run for run in runs if "image.temperature.mean" in run.journal.names("train")]
+    logged = {run.name: _logged(run) for run in runs}
+    shown = [run for run in runs if logged[run.name]]
     if not shown:
         return None
+    sides = together(logged[run.name] for run in shown)
     table: dict[str, list[Any]] = {name: [] for name in ("run", "side", "epoch", "mean", "q05", "q50", "q95")}
     for run in shown:
-        for side in ("image", "text"):
+        for side in logged[run.name]:
             columns = [run.journal.series("train", f"{side}.temperature.{name}") for name in ("mean", *_QUANTILES)]
             for position in range(min(len(epochs) for epochs, _ in columns)):
                 cells = (run.name, side, columns[0][0][position], *(values[position] for _, values in columns))
@@ -114,8 +125,8 @@ def temperature_curves(runs: Sequence[Run], folder: Path) -> Picture | None:
                     table[name].append(cell)
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
-        for panel, side in zip(axes, ("image", "text"), strict=True):
-            for run in shown:
+        for panel, side in zip(axes, sides, strict=True):
+            for run in (run for run in shown if side in logged[run.name]):
                 _paint_band(panel, theme, runs.index(run), run, side, label(run, runs))
             values = np.array(table["q05"] + table["q95"], np.float64)
             values = values[np.isfinite(values) & (values > 0)]
@@ -129,12 +140,18 @@ def temperature_curves(runs: Sequence[Run], folder: Path) -> Picture | None:
         "Temperatures while training",
         "Mean over the samples of a batch; the band holds 90 % of them.",
         "Line charts of the mean temperature against epoch with a band from the 5th to the 95th percentile.",
-        panels=2,
+        panels=len(sides),
     )
     return draw(folder, frame, paint, table)
 
 
 _QUANTILES = ("q05", "q50", "q95")
+
+
+def _logged(run: Run) -> Directions:
+    """The directions whose temperatures stand in the log."""
+    names = run.journal.names("train")
+    return tuple(side for side in run.directions if f"{side}.temperature.mean" in names)
 
 
 def _paint_band(panel: Any, theme: Theme, number: int, run: Run, side: str, name: str) -> None:

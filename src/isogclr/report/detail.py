@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from isogclr.report.commonness import neighbour_similarity, word_frequency
+from isogclr.report.directions import UNKNOWN, Directions, opposite, reads_captions, temperature_column
 from isogclr.report.negatives import HardNegatives, hard_negatives
 from isogclr.report.pictures import Thumbnail, decode, thumbnail
 from isogclr.report.projection import project
 from isogclr.report.samples import SampleReader, Source
-from isogclr.report.scan import SIDES, Scan
+from isogclr.report.scan import Scan
 
 Features = npt.NDArray[np.float32]
-Embed = Callable[[Sequence[Any], Sequence[str]], tuple[Features, Features]]
 CAPTION_CHARACTERS = 400
 MAP_POINTS = 800
 ANCHORS_EACH = 6  # of each end of each temperature
 NEGATIVES = 6
 _BATCH = 64
 _NOT_A_NUMBER = float("nan")
+
+
+class Embed(Protocol):
+    """The model of a run; rows of its features have unit length."""
+
+    def images(self, images: Sequence[Any]) -> Features:
+        """Of Pillow's pictures, in RGB. [B, D]"""
+
+    def texts(self, captions: Sequence[str]) -> Features:
+        """[B, D]; asked only of a run with a direction whose inputs are captions."""
 
 
 @dataclass
@@ -39,9 +49,9 @@ class Shown:
     cut: int  # characters of the caption that are not shown
     picture: Thumbnail | None
     problem: str
-    temperature: dict[str, float]
+    temperature: dict[str, float]  # by side
     visits: int
-    neighbours: dict[str, float] = field(default_factory=lambda: dict.fromkeys(SIDES, _NOT_A_NUMBER))
+    neighbours: dict[str, float]  # mean similarity to the nearest others, by side
     words: float = _NOT_A_NUMBER
 
 
@@ -49,6 +59,7 @@ class Shown:
 class Detail:
     """What is known of single samples. Arrays over embedded samples share the order of `embedded`."""
 
+    directions: Directions = UNKNOWN
     samples: dict[int, Shown] = field(default_factory=dict)  # by row; all that were read
     largest: dict[str, list[int]] = field(default_factory=dict)  # rows by side, most extreme first
     smallest: dict[str, list[int]] = field(default_factory=dict)
@@ -60,6 +71,12 @@ class Detail:
     full_captions: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def has_captions(self) -> bool:
+        """Whether captions belong to the samples; a run over pictures alone may have none."""
+        expected = any(reads_captions(side) for side in self.directions)
+        return expected or any(sample.caption is not None for sample in self.samples.values())
+
     def temperatures(self, side: str) -> npt.NDArray[np.float64]:
         """Of the embedded samples."""
         return np.array([self.samples[row].temperature[side] for row in self.embedded])
@@ -67,7 +84,7 @@ class Detail:
     def reason(self, row: int) -> str:
         """Why a row is among the anchors."""
         for name, ends in (("hot", self.largest), ("cold", self.smallest)):
-            for side in SIDES:
+            for side in self.directions:
                 if row in ends[side]:
                     return f"{name} {side}"
         return "random" if row in self.map_rows[:ANCHORS_EACH] else "chosen"
@@ -85,17 +102,22 @@ class Detail:
 
 
 def collect(
-    scan: Scan, reader: SampleReader | None, embed: Embed | None, chosen: Sequence[int], folder: Path
+    scan: Scan,
+    directions: Directions,
+    reader: SampleReader | None,
+    embed: Embed | None,
+    chosen: Sequence[int],
+    folder: Path,
 ) -> Detail:
     """Read, embed and compare the samples that the scan has chosen; writes data/embeddings.npz."""
-    detail = Detail()
-    for side in SIDES:
-        name = f"{side}_temperature"
+    detail = Detail(directions)
+    for side in directions:
+        name = temperature_column(side)
         detail.largest[side] = scan.largest[name].rows.tolist()
         detail.smallest[side] = scan.smallest[name].rows.tolist()
     rows = np.array(sorted(scan.states), np.int64)
     if reader is None:
-        detail.samples = {row: _shown(Source(row, "", ""), None, scan) for row in rows.tolist()}
+        detail.samples = {row: _shown(Source(row, "", ""), None, scan, directions) for row in rows.tolist()}
         return detail
     _read(detail, scan, reader, embed, rows)
     if len(detail.embedded) > 1:
@@ -106,7 +128,8 @@ def collect(
 
 def _read(detail: Detail, scan: Scan, reader: SampleReader, embed: Embed | None, rows: Any) -> None:
     sources = reader.read(rows)
-    parts: dict[str, list[Features]] = {side: [] for side in SIDES}
+    parts: dict[str, list[Features]] = {side: [] for side in detail.directions}
+    needs_caption = any(reads_captions(side) for side in detail.directions)
     unsound = 0
     while batch := list(islice(sources, _BATCH)):
         images, captions, embedded = [], [], []
@@ -116,15 +139,15 @@ def _read(detail: Detail, scan: Scan, reader: SampleReader, embed: Embed | None,
             except ValueError as error:
                 image, unsound = None, unsound + 1
                 source = _with_problem(source, f"the image can not be decoded: {error}")  # noqa: PLW2901
-            detail.samples[source.row] = _shown(source, image, scan)
+            detail.samples[source.row] = _shown(source, image, scan, detail.directions)
             detail.full_captions[source.row] = source.caption or ""
-            if image is not None and source.caption is not None:
+            if image is not None and (source.caption is not None or not needs_caption):
                 images.append(image)
-                captions.append(source.caption)
+                captions.append(source.caption or "")
                 embedded.append(source.row)
         if embed is not None and embedded:
-            for side, features in zip(SIDES, embed(images, captions), strict=True):
-                parts[side].append(features)
+            for side, found in parts.items():
+                found.append(embed.texts(captions) if reads_captions(side) else embed.images(images))
             detail.embedded += embedded
     if unsound:
         detail.notes.append(f"{unsound:,} of {len(detail.samples):,} images that were read can not be decoded.")
@@ -132,7 +155,7 @@ def _read(detail: Detail, scan: Scan, reader: SampleReader, embed: Embed | None,
 
 
 def _compare(detail: Detail, scan: Scan, chosen: Sequence[int]) -> None:
-    for side in SIDES:
+    for side in detail.directions:
         for row, value in zip(detail.embedded, neighbour_similarity(detail.features[side]), strict=True):
             detail.samples[row].neighbours[side] = float(value)
     captions = [detail.full_captions[row] for row in detail.embedded]
@@ -149,21 +172,22 @@ def _make_map(detail: Detail, scan: Scan) -> None:
     order = np.random.default_rng(0).permutation(positions)[:MAP_POINTS]
     detail.map_rows = [detail.embedded[position] for position in order.tolist()]
     if len(order):
-        detail.map_points = {side: project(detail.features[side][order]) for side in SIDES}
+        detail.map_points = {side: project(detail.features[side][order]) for side in detail.directions}
 
 
 def _find_negatives(detail: Detail, chosen: Sequence[int]) -> None:
     rows = list(chosen)
     for ends in (detail.largest, detail.smallest):
-        for side in SIDES:
+        for side in detail.directions:
             rows += ends[side][:ANCHORS_EACH]
     rows += detail.map_rows[:ANCHORS_EACH]
     places = {row: place for place, row in enumerate(detail.embedded)}
     rows = [row for row in dict.fromkeys(rows) if row in places]
     anchors = np.array([places[row] for row in rows], np.int64)
-    for side, other in zip(SIDES, reversed(SIDES), strict=True):
+    for side in detail.directions:
+        others = detail.features[opposite(detail.directions, side)]
         temperatures = detail.temperatures(side).astype(np.float32)
-        found = hard_negatives(anchors, detail.features[side], detail.features[other], temperatures, NEGATIVES)
+        found = hard_negatives(anchors, detail.features[side], others, temperatures, NEGATIVES)
         for row, negatives in zip(rows, found, strict=True):
             detail.anchors.setdefault(row, {})[side] = negatives
 
@@ -178,7 +202,7 @@ def _with_problem(source: Source, problem: str) -> Source:
     return Source(source.row, source.shard, source.key, None, source.caption, problem)
 
 
-def _shown(source: Source, image: Any, scan: Scan) -> Shown:
+def _shown(source: Source, image: Any, scan: Scan, directions: Directions) -> Shown:
     state = scan.states[source.row]
     caption = source.caption
     return Shown(
@@ -189,6 +213,7 @@ def _shown(source: Source, image: Any, scan: Scan) -> Shown:
         cut=max(0, len(caption or "") - CAPTION_CHARACTERS),
         picture=None if image is None else thumbnail(image),
         problem=source.problem,
-        temperature={side: float(state[f"{side}_temperature"]) for side in SIDES},
+        temperature={side: float(state[temperature_column(side)]) for side in directions},
         visits=int(state["visits"]),
+        neighbours=dict.fromkeys(directions, _NOT_A_NUMBER),
     )

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from isogclr.report.canvas import Frame, Picture, Theme, draw, logarithmic, percent
 from isogclr.report.curves import label
+from isogclr.report.directions import listed, temperature_column, together
 from isogclr.report.loading import Run
-from isogclr.report.scan import SIDES, Column, Scan, edges
+from isogclr.report.scan import Column, Scan, edges
 
 _RIDGES = 9  # epochs shown one above the other
 _BINS_SHOWN = 70
@@ -21,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 def ridge_figure(run: Run, number: int, folder: Path, name: str) -> Picture | None:
     """Distributions at the end of epochs, one ridge each; needs what training logged of them."""
-    found = {side: _logged(run, f"{side}.temperature") for side in SIDES}
+    found = {side: _logged(run, f"{side}.temperature") for side in run.directions}
     if not all(found.values()):
         return None
     low, high = _range([(line["edges"], line["counts"]) for lines in found.values() for line in lines])
@@ -42,34 +43,35 @@ def ridge_figure(run: Run, number: int, folder: Path, name: str) -> Picture | No
         "Temperatures of all samples, epoch by epoch",
         "Each ridge is the distribution over all visited samples at the end of an epoch, scaled to one height; "
         "the dotted line is τ_init, where every sample starts.",
-        "Ridge plots of the distribution of temperatures on a logarithmic axis, one ridge an epoch.",
-        panels=2,
+        "Ridge plots of the distribution of temperatures on a logarithmic axis, one ridge per epoch.",
+        panels=len(found),
         height=3.6,
     )
     return draw(folder, frame, paint, table)
 
 
 def final_figure(runs: Sequence[Run], scans: Mapping[str, Scan], folder: Path) -> Picture | None:
-    """Distributions in the newest store of each run, one colour a run."""
+    """Distributions in the newest store of each run, one colour per run."""
     shown = [run for run in runs if run.name in scans and scans[run.name].columns]
     if not shown:
         return None
+    sides = together(run.directions for run in shown)
     histograms = {
-        (run.name, side): (edges(), scans[run.name].columns[f"{side}_temperature"].counts)
+        (run.name, side): (edges(), scans[run.name].columns[temperature_column(side)].counts)
         for run in shown
-        for side in SIDES
+        for side in run.directions
     }
     low, high = _range(list(histograms.values()))
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
-        for panel, side in zip(axes, SIDES, strict=True):
-            for run in shown:
+        for panel, side in zip(axes, sides, strict=True):
+            for run in (run for run in shown if side in run.directions):
                 number = runs.index(run)
                 bins, counts = _coarse(*histograms[run.name, side], low, high)
                 share = counts / max(1, counts.sum())
                 panel.stairs(share, bins, label=label(run, runs), linewidth=1.6, **_stairs(theme, number))
                 panel.stairs(share, bins, fill=True, color=theme.colour(number), alpha=0.16)
-                column = scans[run.name].columns[f"{side}_temperature"]
+                column = scans[run.name].columns[temperature_column(side)]
                 panel.axvline(column.quantile(0.5), color=theme.colour(number), linewidth=0.9, linestyle=":")
             logarithmic(panel.xaxis, low, high)
             percent(panel.yaxis)
@@ -86,8 +88,8 @@ def final_figure(runs: Sequence[Run], scans: Mapping[str, Scan], folder: Path) -
         "final_temperatures",
         "Where temperatures end" + (", by initial temperature" if _inits(shown) > 1 else ""),
         "All visited samples of the newest store of each run; dotted: the median.",
-        "Histograms of temperatures of all samples on a logarithmic axis, one colour a run.",
-        panels=2,
+        "Histograms of temperatures of all samples on a logarithmic axis, one colour per run.",
+        panels=len(sides),
     )
     return draw(folder, frame, paint, columns)
 
@@ -95,7 +97,7 @@ def final_figure(runs: Sequence[Run], scans: Mapping[str, Scan], folder: Path) -
 def health_figure(runs: Sequence[Run], scans: Mapping[str, Scan], folder: Path) -> Picture | None:
     """How often samples were visited, and the share of each logged batch at a bound."""
     visited = [run for run in runs if run.name in scans and scans[run.name].visited]
-    bounded = [run for run in runs if "image.temperature.at_minimum" in run.journal.names("train")]
+    bounded = [run for run in runs if _at_bound(run, "minimum") is not None]
     panels = [("visits", visited)] if visited else []
     panels += [("bounds", bounded)] if bounded else []
     if not panels:
@@ -119,8 +121,8 @@ def health_figure(runs: Sequence[Run], scans: Mapping[str, Scan], folder: Path) 
     frame = Frame(
         "health",
         "Visits and bounds",
-        "Left: how often samples were visited. Right: share of a batch whose temperature is at a bound, image and "
-        "text together; a share that grows says that the bound decides, not the data.",
+        "Left: how often samples were visited. Right: share of a batch whose temperature is at a bound"
+        f"{_sides_together(bounded)}; a share that grows says that the bound decides, not the data.",
         "Histogram of visits of samples, and line chart of the share of samples at the bounds against epoch.",
         panels=len(panels),
     )
@@ -144,13 +146,28 @@ def _paint_visits(panel: Any, theme: Theme, runs: Sequence[Run], run: Run, scan:
 def _paint_bounds(panel: Any, theme: Theme, runs: Sequence[Run], run: Run) -> None:
     number = runs.index(run)
     for bound, style in (("minimum", "-"), ("maximum", ":")):
-        lines = [run.journal.series("train", f"{side}.temperature.at_{bound}") for side in SIDES]
-        if len({len(epochs) for epochs, _ in lines}) == 1 and len(lines[0][0]):
-            share = (lines[0][1] + lines[1][1]) / 2
+        found = _at_bound(run, bound)
+        if found is not None:
             name = f"{label(run, runs)}: at the {bound}"
-            panel.plot(lines[0][0], share, style, label=name, color=theme.colour(number), linewidth=1.3)
+            panel.plot(*found, style, label=name, color=theme.colour(number), linewidth=1.3)
     percent(panel.yaxis)
     panel.set(title="at a bound", xlabel="epoch", ylabel="share of a batch", ylim=(0, None))
+
+
+def _at_bound(run: Run, bound: str) -> tuple[Floats, Floats] | None:
+    """Epochs, and the share of a batch at a bound, as the mean over the directions of a run; None if not logged."""
+    lines = [run.journal.series("train", f"{side}.temperature.at_{bound}") for side in run.directions]
+    if len({len(epochs) for epochs, _ in lines}) != 1 or not len(lines[0][0]):
+        return None
+    return lines[0][0], np.mean([share for _, share in lines], axis=0)
+
+
+def _sides_together(runs: Sequence[Run]) -> str:
+    """Which directions a share is the mean of, if of several."""
+    several = {run.directions for run in runs if len(run.directions) > 1}
+    if not several:
+        return ""
+    return f", {listed(several.pop())} together" if len(several) == 1 else ", all directions together"
 
 
 def _logged(run: Run, column: str) -> list[dict[str, Any]]:

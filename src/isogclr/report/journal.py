@@ -1,8 +1,8 @@
 """metrics.jsonl: what a run wrote down while it trained.
 
-One JSON object a line, append-only. A line replaces an earlier one of the same kind and step; a resumed run begins
-with a `start` line, and whatever was written beyond that step belongs to work that was lost. The last line may be
-cut off, since the run may still be writing it.
+One JSON object per line, append-only. A line replaces an earlier one of the same kind and step; a resumed run
+begins with a `start` line, and whatever was written beyond that step belongs to work that was lost. The last line
+may be cut off, since the run may still be writing it.
 """
 
 from __future__ import annotations

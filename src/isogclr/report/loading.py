@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from isogclr.errors import InputError, IsogclrError
+from isogclr.report.directions import (
+    UNKNOWN,
+    Directions,
+    directions_of,
+    listed,
+    sides_in,
+    temperature_column,
+)
 from isogclr.report.journal import Journal, read_journal
 from isogclr.state.generations import find_snapshot, generation_folders
 from isogclr.state.snapshot import Snapshot
 
 GENERATIONS = ("checkpoints/generations", "generations")
 _EPOCH = re.compile(r"epoch_(\d+)\.pt")
-_SIDES = ("image_temperature", "text_temperature")
 
 
 @dataclass
@@ -29,6 +36,8 @@ class Run:
         config: config.json; empty if there is none.
         snapshot: newest snapshot of the store that is whole.
         checkpoint: newest model.
+        directions: sides of a sample that have a temperature, if any have.
+        has_temperatures: whether its store keeps them for each sample.
         notes: what can not be shown of this run, and why.
     """
 
@@ -40,6 +49,7 @@ class Run:
     step: int | None = None
     index: Path | None = None
     checkpoint: Path | None = None
+    directions: Directions = UNKNOWN
     has_temperatures: bool = False
     notes: list[str] = field(default_factory=list)
 
@@ -106,7 +116,7 @@ def _load_run(path: Path, index: Path | None) -> Run:
     run = Run(path, path.name)
     _read_config(run)
     _read_journal(run)
-    _find_store(run)
+    _find_directions(run, columns=_find_store(run))
     _find_index(run, index)
     run.checkpoint = _newest_checkpoint(path / "checkpoints")
     if run.checkpoint is None:
@@ -145,7 +155,8 @@ def _read_journal(run: Run) -> None:
         run.notes.append(f"The curves show one in {run.journal.stride} of the lines that were logged.")
 
 
-def _find_store(run: Run) -> None:
+def _find_store(run: Run) -> tuple[str, ...]:
+    """The columns that its newest store keeps for each sample; none if there is no store that can be read."""
     for root in (run.path / name for name in GENERATIONS):
         if not generation_folders(root):
             continue
@@ -153,12 +164,24 @@ def _find_store(run: Run) -> None:
             run.snapshot = find_snapshot(root)
             with Snapshot(run.snapshot) as snapshot:
                 run.step = snapshot.header.step
-                run.has_temperatures = set(_SIDES) <= set(snapshot.header.schema.state_columns)
+                return snapshot.header.schema.state_columns
         except (IsogclrError, OSError) as error:
             run.snapshot = None
             run.notes.append(f"Its store can not be read, so no samples are shown: {error}")
-        return
+        return ()
     run.notes.append("No committed store (checkpoints/generations): nothing is known of single samples.")
+    return ()
+
+
+def _find_directions(run: Run, columns: tuple[str, ...]) -> None:
+    run.directions = directions_of(run.config, columns, run.journal.names("train"))
+    run.has_temperatures = {temperature_column(side) for side in run.directions} <= set(columns)
+    others = sides_in(columns)
+    if others and not run.has_temperatures:
+        run.notes.append(
+            f"Its configuration names the directions {listed(run.directions)}, its store has temperatures of "
+            f"{listed(others)}: none of them are shown."
+        )
 
 
 def _find_index(run: Run, index: Path | None) -> None:

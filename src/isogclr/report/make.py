@@ -17,10 +17,11 @@ from isogclr.errors import InputError, IsogclrError
 from isogclr.report import curves, distributions, relations, summaries
 from isogclr.report.canvas import write_table
 from isogclr.report.detail import Detail, Embed, collect
+from isogclr.report.directions import reads_captions
 from isogclr.report.loading import Run, load_runs
 from isogclr.report.page import Page, render
 from isogclr.report.samples import SampleReader
-from isogclr.report.scan import SIDES, Scan, scan_store
+from isogclr.report.scan import Scan, scan_store
 from isogclr.shard_index.index import ShardIndex
 from isogclr.shard_index.patterns import expand_sources
 
@@ -103,7 +104,8 @@ def _reader(run: Run, options: Options) -> SampleReader | None:
         columns = {"csv_separator": "\t", "csv_image_key": "filepath", "csv_caption_key": "title"}
         separator, image, caption = (str(run.data_setting(name) or default) for name, default in columns.items())
         shards = None if options.shards is None else expand_sources(options.shards)
-        return SampleReader(index, shards, (separator, image, caption))
+        needs_captions = any(reads_captions(side) for side in run.directions)
+        return SampleReader(index, shards, (separator, image, caption), needs_captions=needs_captions)
     except (IsogclrError, OSError) as error:
         run.notes.append(f"The shard index can not be used, so there are no pictures and captions: {error}")
         return None
@@ -113,6 +115,7 @@ def _scan(run: Run, is_detailed: bool, reader: SampleReader | None, options: Opt
     if run.snapshot is None:
         return None
     bounds = (run.loss_option("temperature_min"), run.loss_option("temperature_max"))
+    directions = run.directions if run.has_temperatures else ()
     if not is_detailed:
         sizes: dict[str, Any] = {"extremes": 0, "sample": 0}
     else:
@@ -124,7 +127,7 @@ def _scan(run: Run, is_detailed: bool, reader: SampleReader | None, options: Opt
             "chosen": options.chosen,
         }
     try:
-        return scan_store(run.snapshot, bounds, **sizes)
+        return scan_store(run.snapshot, bounds, directions=directions, **sizes)
     except (IsogclrError, OSError) as error:
         run.notes.append(f"Its store can not be read to the end, so no samples are shown: {error}")
         return None
@@ -164,7 +167,8 @@ def _add_detail(
     unknown = [row for row in options.chosen if row not in scan.states]
     if unknown:
         run.notes.append(f"Rows {unknown} were never visited, or are not in the store: no hard negatives of them.")
-    detail = collect(scan, reader, embed, [row for row in options.chosen if row in scan.states], output)
+    chosen = [row for row in options.chosen if row in scan.states]
+    detail = collect(scan, run.directions, reader, embed, chosen, output)
     page.detail, page.detail_name, page.sampling = detail, run.name, _sampling(scan, options, detail)
     run.notes += detail.notes
     if reader is not None:
@@ -175,14 +179,16 @@ def _add_detail(
 
 
 def _add_semantics(page: Page, detail: Detail, output: Path) -> None:
-    temperatures = {side: detail.temperatures(side) for side in SIDES}
+    sides = detail.directions
+    temperatures = {side: detail.temperatures(side) for side in sides}
     rows = [detail.samples[row] for row in detail.embedded]
-    neighbours = {side: _column([sample.neighbours[side] for sample in rows]) for side in SIDES}
-    for measure in relations.measures(neighbours, _column([sample.words for sample in rows])):
+    neighbours = {side: _column([sample.neighbours[side] for sample in rows]) for side in sides}
+    words = _column([sample.words for sample in rows]) if detail.has_captions else None
+    for measure in relations.measures(neighbours, words):
         page.relations.append(relations.relation_figure(measure, temperatures, output, "semantics")[0])
     if detail.map_points:
         values = {
-            side: _column([detail.samples[row].temperature[side] for row in detail.map_rows]) for side in SIDES
+            side: _column([detail.samples[row].temperature[side] for row in detail.map_rows]) for side in sides
         }
         page.map_picture = relations.map_figure(detail.map_points, values, output, "semantics")
     write_table(output / "data" / "hard_negatives.csv", summaries.negative_table(detail))

@@ -31,9 +31,9 @@ def hard_negatives(
 
     Args:
         anchors: positions of the anchors.
-        anchor_features: of all samples, in the anchor's modality, [N, D].
-        other_features: of all samples, in the other modality, [N, D].
-        temperatures: of the anchor's modality, [N].
+        anchor_features: of all samples, on the anchor's side, [N, D].
+        other_features: of all samples, on the side that it is compared with, [N, D].
+        temperatures: on the anchor's side, [N].
         count: how many negatives to return.
     """
     found = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
@@ -15,24 +14,20 @@ from markupsafe import Markup
 
 from isogclr.report.canvas import LIGHT, Picture, heat
 from isogclr.report.detail import Detail, Shown
+from isogclr.report.directions import Directions, opposite, reads_captions
 from isogclr.report.relations import heat_range
-from isogclr.report.scan import SIDES
 from isogclr.report.wording import clean, number, share
 
-COLUMNS = (
-    ("caption", "Caption"),
-    ("image", "Image τ"),
-    ("text", "Text τ"),
-    ("visits", "Visits"),
-    ("neighbours", "Similarity of neighbours"),
-    ("words", "Frequency of words"),
-    ("row", "Row"),
+_PICTURE_HINTS = (
+    "Hot: the paper expects frequent semantics here, things with many relatives in the data.",
+    "Cold: the paper expects rare semantics, told apart from everything else.",
 )
+_CAPTION_HINTS = ("Captions that many images would fit.", "Captions that fit few images.")
 _MAP_SIZE, _MAP_ROOM, _SCALE_STEPS = 400, 12, 50
 _ROOM_FOR_THUMBNAILS = 6_000_000
 
 
-Setting = tuple[str, list[str], bool]  # name, one value a run, whether they differ
+Setting = tuple[str, list[str], bool]  # name, one value per run, whether they differ
 
 
 @dataclass
@@ -67,15 +62,40 @@ class Page:
     health_table: list[tuple[str, list[str]]] = field(default_factory=list)
     settings: list[Setting] = field(default_factory=list)
     more_settings: list[Setting] = field(default_factory=list)
-    columns: Sequence[tuple[str, str]] = COLUMNS
     samples: list[Shown] = field(default_factory=list)
     policy: str = ""
     style: str = ""
     script: str = ""
 
     @property
-    def samples_by_image(self) -> list[Shown]:
-        return sorted(self.samples, key=lambda sample: -sample.temperature["image"])
+    def directions(self) -> Directions:
+        """Of the run whose samples are shown."""
+        return () if self.detail is None else self.detail.directions
+
+    @property
+    def has_captions(self) -> bool:
+        return self.detail is not None and self.detail.has_captions
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """Columns of the table of samples that can be sorted by: name, title."""
+        return [
+            *([("caption", "Caption")] if self.has_captions else []),
+            *((side, f"{side.capitalize()} τ") for side in self.directions),
+            ("visits", "Visits"),
+            ("neighbours", "Similarity of neighbours"),
+            *([("words", "Frequency of words")] if self.has_captions else []),
+            ("row", "Row"),
+        ]
+
+    @property
+    def samples_by_temperature(self) -> list[Shown]:
+        """The hottest first, by the first direction."""
+        return sorted(self.samples, key=lambda sample: -sample.temperature[self.directions[0]])
+
+    @property
+    def galleries(self) -> list[dict[str, Any]]:
+        return [] if self.detail is None else _galleries(self.detail)
 
     @property
     def contents(self) -> list[tuple[str, str]]:
@@ -148,9 +168,19 @@ def _within_room(samples: list[Shown], page: Page) -> list[Shown]:
     return samples
 
 
+def _galleries(detail: Detail) -> list[dict[str, Any]]:
+    found = []
+    for side in detail.directions:
+        hints = _CAPTION_HINTS if reads_captions(side) else _PICTURE_HINTS
+        for end, rows, hint in zip(("largest", "smallest"), (detail.largest, detail.smallest), hints, strict=True):
+            title = f"{side.capitalize()}s with the {end} temperatures"
+            found.append({"side": side, "title": title, "hint": hint, "rows": rows[side]})
+    return found
+
+
 def _maps(detail: Detail) -> list[dict[str, Any]]:
     panels = []
-    for side in SIDES if detail.map_points else ():
+    for side in detail.directions if detail.map_points else ():
         points = detail.map_points[side]
         low, high = points.min(axis=0), points.max(axis=0)
         inner = _MAP_SIZE - 2 * _MAP_ROOM
@@ -175,14 +205,13 @@ def _maps(detail: Detail) -> list[dict[str, Any]]:
 
 
 def _anchors(detail: Detail) -> list[dict[str, Any]]:
-    titles = {"image": "Its image against other texts", "text": "Its text against other images"}
     return [
         {
             "sample": detail.samples[row],
             "why": detail.reason(row),
             "directions": [
                 {
-                    "title": titles[side],
+                    "title": f"Its {side} against other {opposite(detail.directions, side)}s",
                     "effective": found.effective,
                     "strongest": max(float(found.weights[0]), 1e-4),
                     "negatives": [

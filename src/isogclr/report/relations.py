@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from isogclr.report.canvas import Frame, Picture, Theme, colour_bar, draw, heat_norm, logarithmic, percent
 from isogclr.report.commonness import NEIGHBOURS, binned_quantiles, rank_correlation
-from isogclr.report.scan import SIDES
+from isogclr.report.directions import listed
 
 Floats = npt.NDArray[np.float64]
 _SHOWN = 3000  # points in a scatter plot
@@ -29,29 +29,32 @@ class Measure:
     logarithmic: bool
 
 
-def measures(neighbours: Mapping[str, Floats], words: Floats) -> list[Measure]:
+def measures(neighbours: Mapping[str, Floats], words: Floats | None) -> list[Measure]:
+    """Of how common samples are; `words` is None if they have no captions."""
     axis = f"mean cosine similarity to the {NEIGHBOURS} nearest samples"
-    return [
-        Measure("neighbours", "Temperature and neighbours in the embedding", axis, neighbours, False),
-        Measure(
-            "words",
-            "Temperature and words of the caption",
-            "share of captions that hold its words (geometric mean)",
-            dict.fromkeys(SIDES, words),
-            True,
-        ),
-    ]
+    found = [Measure("neighbours", "Temperature and neighbours in the embedding", axis, neighbours, False)]
+    if words is not None:
+        found.append(
+            Measure(
+                "words",
+                "Temperature and words of the caption",
+                "share of captions that hold its words (geometric mean)",
+                dict.fromkeys(neighbours, words),
+                True,
+            )
+        )
+    return found
 
 
 def relation_figure(
     measure: Measure, temperatures: Mapping[str, Floats], folder: Path, name: str
 ) -> tuple[Picture, dict[str, float]]:
     """Scatter plot of temperature against how common a sample is, with quartiles; and Spearman's ρ by side."""
-    found = {side: rank_correlation(measure.values[side], temperatures[side]) for side in SIDES}
-    number = len(temperatures["image"])
+    found = {side: rank_correlation(measure.values[side], temperatures[side]) for side in temperatures}
+    number = len(next(iter(temperatures.values())))
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
-        for panel, side in zip(axes, SIDES, strict=True):
+        for panel, side in zip(axes, temperatures, strict=True):
             _paint_relation(panel, theme, measure.values[side], temperatures[side])
             panel.set(title=f"{side}: rank correlation {found[side]:+.2f}", ylabel=f"{side} τ")
             panel.set_xlabel(measure.axis)
@@ -63,7 +66,7 @@ def relation_figure(
 
     table = {
         f"{side}_{what}": values
-        for side in SIDES
+        for side in temperatures
         for what, values in (("measure", measure.values[side]), ("temperature", temperatures[side]))
     }
     frame = Frame(
@@ -71,18 +74,19 @@ def relation_figure(
         measure.title,
         f"{number:,} samples; the line is the median of equally many samples each, the band their quartiles. "
         "Rank correlation is Spearman's; the paper expects common semantics at high temperatures, a positive one.",
-        "Scatter plots of temperature against a measure of how common a sample is, for images and for texts. "
-        f"Spearman correlation: image {found['image']:+.2f}, text {found['text']:+.2f}.",
-        panels=2,
+        f"{_charts(temperatures)} of temperature against a measure of how common a sample is, "
+        f"{listed(f'for {side}s' for side in temperatures)}. "
+        f"Spearman correlation: {', '.join(f'{side} {value:+.2f}' for side, value in found.items())}.",
+        panels=len(temperatures),
     )
     return draw(folder, frame, paint, table), found
 
 
 def map_figure(points: Mapping[str, Any], temperatures: Mapping[str, Floats], folder: Path, name: str) -> Picture:
-    """Both projections, a point a sample, coloured by temperature."""
+    """The projection of each direction, one point per sample, coloured by temperature."""
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
-        for panel, side in zip(axes, SIDES, strict=True):
+        for panel, side in zip(axes, temperatures, strict=True):
             low, high = heat_range(temperatures[side])
             artist = panel.scatter(
                 *points[side].T,
@@ -101,25 +105,31 @@ def map_figure(points: Mapping[str, Any], temperatures: Mapping[str, Floats], fo
 
     table = {
         f"{side}_{what}": values
-        for side in SIDES
+        for side in temperatures
         for what, values in (
             ("x", points[side][:, 0]),
             ("y", points[side][:, 1]),
             ("temperature", temperatures[side]),
         )
     }
+    number = len(next(iter(temperatures.values())))
     frame = Frame(
         f"{name}_map",
         "Embeddings, coloured by temperature",
-        f"t-SNE of {len(temperatures['image']):,} random samples. Neighbours are alike to the model; distances far "
+        f"t-SNE of {number:,} random samples. Neighbours are alike to the model; distances far "
         "apart mean little. Blue is cold (small τ), red is hot (large τ).",
-        "Two scatter plots of projected embeddings, of images and of texts, coloured by temperature.",
-        panels=2,
+        f"{_charts(temperatures)} of projected embeddings, {listed(f'of {side}s' for side in temperatures)}, "
+        "coloured by temperature.",
+        panels=len(temperatures),
         height=4.0,
         width=5.0,
         on_page=False,
     )
     return draw(folder, frame, paint, table)
+
+
+def _charts(panels: Sized) -> str:
+    return "Scatter plots" if len(panels) > 1 else "Scatter plot"
 
 
 def heat_range(values: Floats) -> tuple[float, float]:

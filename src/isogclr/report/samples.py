@@ -44,10 +44,19 @@ class SampleReader:
         index: of the run.
         shards: where the shards are now, if not where the index saw them last.
         columns: separator and column names of CSV data.
+        needs_captions: whether a sample without one has a problem.
     """
 
-    def __init__(self, index: ShardIndex, shards: Sequence[str] | None, columns: tuple[str, str, str]) -> None:
+    def __init__(
+        self,
+        index: ShardIndex,
+        shards: Sequence[str] | None,
+        columns: tuple[str, str, str],
+        *,
+        needs_captions: bool = True,
+    ) -> None:
         self.index, self.columns = index, columns
+        self._needed = ("image", "caption") if needs_captions else ("image",)
         self.problems: dict[str, str] = {}  # by shard
         self._urls = {shard.id: shard.url for shard in index.shards()}
         for url in shards or ():
@@ -68,7 +77,7 @@ class SampleReader:
         return first, first + segments["rows"].astype(np.int64)
 
     def read(self, rows: Rows) -> Iterator[Source]:
-        """One source a row, in the order of the shards."""
+        """One source per row, in the order of the shards."""
         places: dict[str, dict[str, int]] = {}
         for row, (shard, key) in zip(rows.tolist(), self.index.locate(rows), strict=True):
             places.setdefault(shard, {})[key] = row
@@ -82,7 +91,7 @@ class SampleReader:
             for key, members in self._samples(shard, set(wanted)):
                 row = missing.pop(key, None)
                 if row is not None:
-                    yield _source(row, shard, key, members)
+                    yield _source(row, shard, key, members, self._needed)
                 if not missing:
                     return
         except (*_DAMAGE, IsogclrError) as error:
@@ -166,9 +175,10 @@ def _table_samples(
             yield str(position), members
 
 
-def _source(row: int, shard: str, key: str, members: dict[str, Any]) -> Source:
+def _source(row: int, shard: str, key: str, members: dict[str, Any], needed: Sequence[str]) -> Source:
     image = next((members[suffix] for suffix in _IMAGES if suffix in members), None)
     caption = members["txt"].decode("utf-8", "replace") if "txt" in members else None
-    lacking = [what for what, value in (("image", image), ("caption", caption)) if value is None]
+    found = {"image": image, "caption": caption}
+    lacking = [what for what in needed if found[what] is None]
     problem = f"the sample has no {' and no '.join(lacking)}" if lacking else ""
     return Source(row, shard, key, image, caption, problem)

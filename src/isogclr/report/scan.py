@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from isogclr.report.directions import sides_in, temperature_column
 from isogclr.state.schema import Values
 from isogclr.state.snapshot import Snapshot
 
-SIDES = ("image", "text")
-_LOWEST, _HIGHEST, _BINS = 1e-5, 1e3, 1600  # 200 bins a decade, whatever the bounds of the run
+_LOWEST, _HIGHEST, _BINS = 1e-5, 1e3, 1600  # 200 bins per decade, whatever the bounds of the run
 _VISITS_SHOWN = 4096
 _ROWS_AT_A_TIME = 1 << 16
 Rows = npt.NDArray[np.int64]
@@ -113,6 +113,7 @@ def scan_store(
     sample: int,
     within: Intervals | None = None,
     chosen: Sequence[int] = (),
+    directions: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Scan:
     """Read every visited row once.
@@ -123,11 +124,13 @@ def scan_store(
         sample: how many rows to draw at random.
         within: rows that may be drawn; None is all.
         chosen: rows to remember in any case.
+        directions: whose temperatures to look at; None is all that the store has.
     """
     lower, upper = (float(bound) if isinstance(bound, (int, float)) else None for bound in bounds)
     with Snapshot(path) as snapshot:
         header = snapshot.header
-        names = [f"{side}_temperature" for side in SIDES if f"{side}_temperature" in header.schema.state_columns]
+        sides = sides_in(header.schema.state_columns) if directions is None else directions
+        names = [temperature_column(side) for side in sides]
         scan = Scan(
             header.rows,
             header.step,

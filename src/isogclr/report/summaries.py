@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from isogclr.report.curves import recalls
 from isogclr.report.detail import Detail
+from isogclr.report.directions import sides_in, temperature_column
 from isogclr.report.distributions import summary
 from isogclr.report.loading import Run
 from isogclr.report.page import RunCard, Setting
-from isogclr.report.scan import SIDES, Scan
+from isogclr.report.scan import Column, Scan
 from isogclr.report.wording import number, share
 
 _TEXT_CHARACTERS = 300
@@ -19,26 +21,32 @@ _TEXT_CHARACTERS = 300
 def run_card(run: Run, label: str, scan: Scan | None) -> RunCard:
     """What one wants to know of a run first."""
     facts: list[tuple[str, str]] = []
-    for direction, title in (("image_to_text", "image → text"), ("text_to_image", "text → image")):
+    for direction, title in recalls(run).items():
         value = run.journal.last("val", f"{direction}_R@1")
         if value is not None:
             facts.append((f"R@1 {title}", share(value)))
     top1 = run.journal.last("val", "imagenet-zeroshot-val-top1")
     if top1 is not None:
         facts.append(("ImageNet zero-shot top-1", share(top1)))
-    for side, column in ((side, scan.columns.get(f"{side}_temperature")) for side in SIDES if scan is not None):
-        if column is not None and column.number:
+    for side, column in _temperatures(scan):
+        if column.number:
             facts.append((f"{side} τ, mean ± sd", f"{number(column.mean)} ± {number(column.deviation, 2)}"))
     rate = run.journal.last("train", "samples_per_second")
     if rate is not None:
-        facts.append(("samples a second", number(round(rate))))
+        facts.append(("samples per second", number(round(rate))))
     if run.journal.starts > 1:
         facts.append(("resumed", f"{run.journal.starts - 1} times"))
     return RunCard(label, run.loss, str(run.config.get("model", "unknown model")), run.progress, facts)
 
 
+def _temperatures(scan: Scan | None) -> Iterator[tuple[str, Column]]:
+    """Each side with what is known of its temperatures."""
+    columns = {} if scan is None else scan.columns
+    return ((side, columns[temperature_column(side)]) for side in sides_in(list(columns)))
+
+
 def health_table(runs: Sequence[Run], scans: Mapping[str, Scan]) -> tuple[list[str], list[tuple[str, list[str]]]]:
-    """Names of the runs with a store, and lines of (name, one value a run)."""
+    """Names of the runs with a store, and lines of (name, one value per run)."""
     names = [run.name for run in runs if run.name in scans]
     columns = [_health(run, scans[run.name]) for run in runs if run.name in scans]
     lines = list(dict.fromkeys(name for column in columns for name in column))
@@ -51,12 +59,11 @@ def _health(run: Run, scan: Scan) -> dict[str, str]:
         "step of the snapshot": number(scan.step),
         "rows": number(scan.rows),
         "rows visited": f"{number(scan.visited)} ({share(scan.visited / scan.rows) if scan.rows else '–'})",
-        "visits a visited row, mean": number(visits / scan.visited) if scan.visited else "–",
-        "bytes a row": number(scan.row_bytes),
+        "visits per visited row, mean": number(visits / scan.visited) if scan.visited else "–",
+        "bytes per row": number(scan.row_bytes),
         "last epoch of its rows": _epochs(scan),
     }
-    for name, column in scan.columns.items():
-        side = name.split("_")[0]
+    for side, column in _temperatures(scan):
         found = summary(column)
         lines[f"{side} τ, mean ± sd"] = f"{number(found['mean'])} ± {number(found['deviation'], 2)}"
         lines[f"{side} τ, 5 %, 50 %, 95 %"] = ", ".join(number(found[key]) for key in ("q05", "median", "q95"))
@@ -103,21 +110,24 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def sample_table(detail: Detail) -> dict[str, list[Any]]:
-    """All samples that were read, with their whole captions."""
+    """All samples that were read, with their whole captions if they have any."""
     shown = [detail.samples[row] for row in sorted(detail.samples)]
-    return {
+    table: dict[str, list[Any]] = {
         "row": [sample.row for sample in shown],
         "shard": [sample.shard for sample in shown],
         "key": [sample.key for sample in shown],
-        "caption": [detail.full_captions.get(sample.row, "") for sample in shown],
-        "image_temperature": [sample.temperature["image"] for sample in shown],
-        "text_temperature": [sample.temperature["text"] for sample in shown],
-        "visits": [sample.visits for sample in shown],
-        "image_neighbour_similarity": [sample.neighbours["image"] for sample in shown],
-        "text_neighbour_similarity": [sample.neighbours["text"] for sample in shown],
-        "word_frequency": [sample.words for sample in shown],
-        "problem": [sample.problem for sample in shown],
     }
+    if detail.has_captions:
+        table["caption"] = [detail.full_captions.get(sample.row, "") for sample in shown]
+    for side in detail.directions:
+        table[temperature_column(side)] = [sample.temperature[side] for sample in shown]
+    table["visits"] = [sample.visits for sample in shown]
+    for side in detail.directions:
+        table[f"{side}_neighbour_similarity"] = [sample.neighbours[side] for sample in shown]
+    if detail.has_captions:
+        table["word_frequency"] = [sample.words for sample in shown]
+    table["problem"] = [sample.problem for sample in shown]
+    return table
 
 
 def negative_table(detail: Detail) -> dict[str, list[Any]]:

@@ -20,7 +20,8 @@
   const table = document.getElementById("sample-table");
   if (table) {
     const body = table.tBodies[0];
-    const rows = Array.from(body.rows, (row) => ({ row, text: plain(row.cells[1].textContent + " " + row.cells[8].textContent) }));
+    const words = (row) => Array.from(row.querySelectorAll("td.caption, td.place"), (cell) => cell.textContent).join(" ");
+    const rows = Array.from(body.rows, (row) => ({ row, text: plain(words(row)) }));
     const search = document.getElementById("search");
     const found = document.getElementById("found");
     const more = document.getElementById("more");
@@ -90,10 +91,11 @@
       if (!source) return;
       for (const other of document.querySelectorAll(".map .chosen")) other.classList.remove("chosen");
       for (const same of document.querySelectorAll(`.map [data-row="${row}"]`)) same.classList.add("chosen");
+      const name = source.querySelector("td.caption bdi, td.caption span") || source.querySelector("td.place bdi:last-of-type");
       const text = document.createElement("span");
       text.append(
-        source.cells[1].querySelector("bdi, span").cloneNode(true), document.createElement("br"),
-        `image τ ${source.cells[2].textContent} · text τ ${source.cells[3].textContent}`,
+        name.cloneNode(true), document.createElement("br"),
+        Array.from(source.querySelectorAll("td[data-side]"), (cell) => `${cell.dataset.side} τ ${cell.textContent}`).join(" · "),
       );
       card.replaceChildren(source.cells[0].firstElementChild.cloneNode(true), text);
     };

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pytest
 import scipy.stats
 import torch
+from threadpoolctl import threadpool_limits
 
 from isogclr import objective
 from isogclr.report import commonness
@@ -40,7 +41,8 @@ def test_word_frequency() -> None:
     assert np.isnan(found[3])
 
 
-def test_rank_correlation_is_scipys() -> None:
+def test_rank_correlation() -> None:
+    """Over the pairs that are both finite; a constant has none, and nobody is warned."""
     generator = np.random.default_rng(1)
     first = generator.integers(0, 12, 300).astype(np.float64)
     second = first + generator.normal(size=300) * 4
@@ -50,6 +52,9 @@ def test_rank_correlation_is_scipys() -> None:
     expected = scipy.stats.spearmanr(first[10:], second[10:]).statistic
     assert commonness.rank_correlation(first, second) == pytest.approx(expected)
     assert np.isnan(commonness.rank_correlation(first, np.ones(300)))
+    assert np.isnan(commonness.rank_correlation(first[:2], first[:2]))
+    by_hand = np.array([1.0, 2.0, 2.0, 4.0]), np.array([1.0, 3.0, 2.0, 4.0])
+    assert commonness.rank_correlation(*by_hand) == pytest.approx(4.5 / np.sqrt(4.5 * 5))  # ranks 1, 2.5, 2.5, 4
 
 
 def test_bins_hold_equally_many() -> None:
@@ -71,10 +76,20 @@ def test_projection_keeps_clusters_together() -> None:
     assert np.array_equal(points, project(centres[labels] + 0.15 * unit(150, seed=2)))
 
 
-@pytest.mark.parametrize("rows", [2, 4, 6])
+def test_the_number_of_threads_does_not_change_the_projection() -> None:
+    with threadpool_limits(2):
+        several = project(unit(60))
+    with threadpool_limits(1):
+        assert np.array_equal(several, project(unit(60)))
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 4, 5, 6])
 def test_projection_of_few_or_equal_points(rows: int) -> None:
-    assert np.isfinite(project(unit(rows))).all()
-    assert np.isfinite(project(np.ones((rows, 8), np.float32))).all()
+    for features in (unit(rows), np.ones((rows, 8), np.float32), np.repeat(unit(2), rows, axis=0)):
+        points = project(features)
+        assert points.shape == (len(features), 2)
+        assert points.dtype == np.float32
+        assert np.isfinite(points).all()
 
 
 def test_weights_of_hard_negatives_are_those_of_the_objective() -> None:
