@@ -16,6 +16,7 @@ from webdataset.filters import shuffle
 
 from isogclr.errors import NoUsableSampleError, TooFewSamplesError
 from isogclr.shard_index import ShardIndex
+from isogclr.shard_index.sample_keys import CAPTION_SUFFIX, IMAGE_SUFFIXES
 from training.data.source import Pass, RawSample, Samples
 from training.data.tally import Tally
 from training.data.unseen import SeenRows, Unseen, how_many
@@ -24,8 +25,6 @@ from training.randomness import derive_seed
 
 SHARD_BUFFER, SHARD_INITIAL = 2000, 500  # open_clip's shuffles
 SAMPLE_BUFFER, SAMPLE_INITIAL = 5000, 1000
-IMAGES = ("jpg", "png", "jpeg", "webp")
-CAPTION = "txt"
 _EMPTY_ROUNDS = 10  # that many times all shards without a sample, and there are none
 
 
@@ -194,8 +193,8 @@ class ResampledShardSource(ShardSource):
 
 def _content(sample: dict[str, Any], tally: Tally) -> tuple[bytes, bytes] | None:
     """Image and caption, packed; the buffer of the shuffle holds nothing else."""
-    image = next((sample[extension] for extension in IMAGES if extension in sample), None)
-    if image is None or CAPTION not in sample:
+    image = next((sample[extension] for extension in IMAGE_SUFFIXES if extension in sample), None)
+    if image is None or CAPTION_SUFFIX not in sample:
         tally.extensions.update(name for name in sample if not name.startswith("__"))
         return None
-    return image, sample[CAPTION]
+    return image, sample[CAPTION_SUFFIX]

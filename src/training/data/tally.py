@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass, field
 
 from isogclr.errors import DataError, NoUsableSampleError, TooFewSamplesError
+from isogclr.shard_index.sample_keys import CAPTION_SUFFIX, IMAGE_SUFFIXES
 
 _SHOWN = 12  # extensions that an error lists
 
@@ -52,7 +53,8 @@ class Tally:
             found = ", ".join(sorted(self.extensions)[:_SHOWN]) or "nothing"
             return NoUsableSampleError(
                 f"none of {self.drawn:,} samples has a caption and an image; found the extensions {found}, "
-                "expected .txt and one of .jpg, .png, .jpeg, .webp: rename the files when the shards are written"
+                f"expected .{CAPTION_SUFFIX} and one of .{', .'.join(IMAGE_SUFFIXES)}: rename the files when the "
+                "shards are written"
             )
         return TooFewSamplesError(
             f"the shards of a data worker hold {self.usable:,} usable samples "
