@@ -35,6 +35,8 @@ import torch
 from PIL import Image
 from tqdm import tqdm
 
+from isogclr.shard_index.tar_samples import read_samples
+
 SIDE = 21  # 21 · 21 · 3 = 1323 bytes hold 1280 numbers
 LIMIT = 4.0  # standard deviations
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -86,16 +88,9 @@ def write(shards: list[Path], folder: Path, final: Path) -> None:
 
 def read(shard: Path) -> Iterator[Sample]:
     """The pairs of a shard, in order."""
-    parts: dict[str, dict[str, bytes]] = {}
-    with tarfile.open(shard) as archive:
-        for member in archive:
-            key, _, ending = member.name.partition(".")
-            stream = archive.extractfile(member)
-            assert stream is not None
-            parts.setdefault(key, {})[ending] = stream.read()
-    for key, part in parts.items():
-        image = Image.open(io.BytesIO(part["webp"])).convert("RGB")
-        yield Sample(key, image, " ".join(part["txt"].decode().split()))
+    for key, files in read_samples(str(shard)):
+        image = Image.open(io.BytesIO(files["webp"])).convert("RGB")
+        yield Sample(key, image, " ".join(files["txt"].decode().split()))
 
 
 def image_encoder() -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import tarfile
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,12 @@ from PIL import Image
 from isogclr.models.checkpoints import load_model
 from isogclr.models.embeddings import Embedder
 from isogclr.models.encoder import Encoder
+from isogclr.models.epoch_files import newest_epoch_file
 from isogclr.report.commonness import neighbour_similarity, rank_correlation, word_frequency
 from isogclr.report.loading import load_runs
 from isogclr.shard_index.index import ShardIndex
+from isogclr.shard_index.sample_keys import IMAGE_SUFFIXES
+from isogclr.shard_index.tar_samples import read_samples
 from isogclr.state.snapshot import Snapshot
 
 Rows = list[tuple[str, str, float]]  # epoch, metric, value
@@ -86,9 +88,9 @@ def _zero_shot(run: Run, data: Path, folder: Path) -> Rows:
 def _batches(data: Path, split: str) -> Iterator[tuple[list[Image.Image], list[int]]]:
     images: list[Image.Image] = []
     labels: list[int] = []
-    for members in samples(data, split):
-        images.append(Image.open(io.BytesIO(members["png"])).convert("RGB"))
-        labels.append(int(members["cls"]))
+    for _, _, files in samples(data, split):
+        images.append(Image.open(io.BytesIO(files["png"])).convert("RGB"))
+        labels.append(int(files["cls"]))
         if len(images) == BATCH:
             yield images, labels
             images, labels = [], []
@@ -96,21 +98,17 @@ def _batches(data: Path, split: str) -> Iterator[tuple[list[Image.Image], list[i
         yield images, labels
 
 
-def samples(data: Path, split: str) -> Iterator[dict[str, bytes]]:
-    """The files of each sample by ending, with its shard as `shard` and its key as `key`."""
-    for shard in sorted(data.glob(f"{split}-*.tar")):
-        parts: dict[str, dict[str, bytes]] = {}
-        with tarfile.open(shard) as archive:
-            for member in archive:
-                key, _, ending = member.name.partition(".")
-                stream = archive.extractfile(member)
-                assert stream is not None
-                parts.setdefault(key, {"shard": str(shard).encode(), "key": key.encode()})[ending] = stream.read()
-        yield from parts.values()
+def samples(data: Path, split: str) -> Iterator[tuple[str, str, dict[str, bytes]]]:
+    """Shard, key and files by suffix of each sample."""
+    for shard in map(str, sorted(data.glob(f"{split}-*.tar"))):
+        for key, files in read_samples(shard):
+            yield shard, key, files
 
 
 def _checkpoint(folder: Path) -> Path:
-    return max((folder / "checkpoints").glob("epoch_*.pt"), key=lambda path: int(path.stem.removeprefix("epoch_")))
+    newest = newest_epoch_file(folder / "checkpoints")
+    assert newest is not None
+    return newest
 
 
 def _state(folder: Path) -> npt.NDArray[np.void]:
@@ -142,14 +140,14 @@ def _semantics(run: Run, data: Path, folder: Path) -> Rows:
     state, index = _state(folder), ShardIndex.load(folder / "index")
     embed = Embedder(_checkpoint(folder))
     images, captions, labels, rows = [], [], [], []
-    for members in samples(data, "train"):
-        row = index.shard(members["shard"].decode()).row(members["key"].decode())
+    for shard, key, files in samples(data, "train"):
+        row = index.shard(shard).row(key)
         if state["visits"][row] == 0:
             continue
-        picture = next(members[ending] for ending in ("png", "webp") if ending in members)
+        picture = next(files[suffix] for suffix in IMAGE_SUFFIXES if suffix in files)
         images.append(Image.open(io.BytesIO(picture)).convert("RGB"))
-        captions.append(members["txt"].decode())
-        labels.append(members.get("cls", b"").decode())
+        captions.append(files["txt"].decode())
+        labels.append(files.get("cls", b"").decode())
         rows.append(row)
     image, text = (np.concatenate(parts) for parts in zip(*_embedded(embed, images, captions), strict=True))
     state = state[rows]

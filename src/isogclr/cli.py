@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isogclr.csv_table import CsvColumns
 from isogclr.errors import InputError, IsogclrError
 
 if TYPE_CHECKING:
@@ -270,15 +271,14 @@ def _add_index_build(actions: argparse._SubParsersAction[argparse.ArgumentParser
     build.add_argument("--reread", action="store_true", help="read shards again that seem unchanged")
     build.add_argument("--quiet", action="store_true", help="no progress bar")
     build.add_argument("--dataset-type", choices=("auto", "webdataset", "csv"), default="auto")
-    build.add_argument("--csv-separator", default="\t")
-    build.add_argument("--csv-img-key", default="filepath")
-    build.add_argument("--csv-caption-key", default="title")
+    build.add_argument("--csv-separator", default=CsvColumns.separator)
+    build.add_argument("--csv-img-key", default=CsvColumns.image)
+    build.add_argument("--csv-caption-key", default=CsvColumns.caption)
     build.set_defaults(run=_run_index_build)
 
 
 def _run_index_build(options: argparse.Namespace) -> None:
     from isogclr.shard_index.build import build_index  # noqa: PLC0415 (numpy takes longer to import than --help may take)
-    from isogclr.shard_index.patterns import CsvColumns  # noqa: PLC0415
 
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")

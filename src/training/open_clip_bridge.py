@@ -30,6 +30,7 @@ from open_clip_train import train as _train
 from torch import nn
 from torch.optim import Optimizer
 
+from isogclr.csv_table import is_table
 from isogclr.errors import ConfigError, NoUsableSampleError
 from isogclr.shard_index.listing import local_path
 
@@ -77,7 +78,10 @@ def tarfile_to_samples(
 
 
 def expand_urls(urls: str, weights: str | None = None) -> tuple[list[str], list[float] | None]:
-    """The shards of a pattern, and the weight of each if upsampling factors are given."""
+    """The shards of a pattern, and the weight of each if upsampling factors are given.
+
+    `isogclr.shard_index.patterns` has the rules a second time, for commands that do without open_clip_train.
+    """
     return cast(tuple[list[str], list[float] | None], _data.expand_urls(urls, weights))
 
 
@@ -183,8 +187,8 @@ class OpenClip:
         args = self._args
         wanted = {"--imagenet-val": [args.imagenet_val] if args.imagenet_val else []}
         if args.val_data:
-            is_table = self._validation_type() == "csv" or args.val_data.endswith((".csv", ".tsv"))
-            wanted["--val-data"] = [args.val_data] if is_table else expand_urls(args.val_data)[0]
+            is_one_file = self._validation_type() == "csv" or is_table(args.val_data)
+            wanted["--val-data"] = [args.val_data] if is_one_file else expand_urls(args.val_data)[0]
         problems = []
         for flag, urls in wanted.items():
             paths = [path for path in map(local_path, urls) if path is not None]

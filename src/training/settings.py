@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from isogclr.csv_table import CsvColumns, is_table
 from isogclr.errors import ConfigError
 
 WEBDATASET, CSV, SYNTHETIC, AUTO = "webdataset", "csv", "synthetic", "auto"
-_BY_ENDING = {"csv": CSV, "tsv": CSV, "tar": WEBDATASET}
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class DataSettings:
     resampled: bool = False
     upsampling_factors: str | None = None
     num_samples: int | None = None
-    csv_separator: str = "\t"
-    csv_image_key: str = "filepath"
-    csv_caption_key: str = "title"
+    csv_separator: str = CsvColumns.separator
+    csv_image_key: str = CsvColumns.image
+    csv_caption_key: str = CsvColumns.caption
     batch_size: int = 64
     accumulation: int = 1
     workers: int = 4
@@ -51,10 +51,16 @@ class DataSettings:
     @property
     def kind(self) -> str:
         """webdataset, csv or synthetic, once the configuration is valid."""
-        return _BY_ENDING.get(self._ending(), AUTO) if self.dataset_type == AUTO else self.dataset_type
+        if self.dataset_type != AUTO:
+            return self.dataset_type
+        name = self.train_data or ""
+        if is_table(name):
+            return CSV
+        return WEBDATASET if name.rpartition(".")[2] == "tar" else AUTO
 
-    def _ending(self) -> str:
-        return (self.train_data or "").rpartition(".")[2]
+    @property
+    def csv_columns(self) -> CsvColumns:
+        return CsvColumns(self.csv_separator, self.csv_image_key, self.csv_caption_key)
 
     def _number_problems(self) -> list[str]:
         found = [

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from support.micro_run import arguments, run, start, write_csv, write_model, write_shards
+from support.micro_run import arguments, run, start, write_csv, write_model
 from support.run_state import assert_same_end, last_commit
+from support.shard_writing import write_noise_shards
 
 SECONDS = 40  # within which all ranks must have ended
 
@@ -54,11 +55,11 @@ def empty_shards(folder: Path) -> dict[str, Any]:
 
 
 def too_few_shards(folder: Path) -> dict[str, Any]:
-    return {"train_data": write_shards(folder, [16] * 3), "workers": 2}
+    return {"train_data": write_noise_shards(folder, [16] * 3), "workers": 2}
 
 
 def too_many_samples(folder: Path) -> dict[str, Any]:
-    return {"train_data": write_shards(folder, [16] * 2), "train_num_samples": 1000}
+    return {"train_data": write_noise_shards(folder, [16] * 2), "train_num_samples": 1000}
 
 
 def no_captions(folder: Path) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def wrong_column(folder: Path) -> dict[str, Any]:
 
 
 def no_validation_shards(folder: Path) -> dict[str, Any]:
-    return {"train_data": write_shards(folder, [16] * 2), "val_data": str(folder / "validation-{0..3}.tar")}
+    return {"train_data": write_noise_shards(folder, [16] * 2), "val_data": str(folder / "validation-{0..3}.tar")}
 
 
 def no_validation_table(folder: Path) -> dict[str, Any]:
@@ -94,7 +95,7 @@ def no_validation_table(folder: Path) -> dict[str, Any]:
 
 def no_validation_sample(folder: Path) -> dict[str, Any]:
     validation = write_samples(folder / "validation.tar", 8, {"png": b""})
-    return {"train_data": write_shards(folder, [16] * 2), "val_data": validation}
+    return {"train_data": write_noise_shards(folder, [16] * 2), "val_data": validation}
 
 
 BAD_DATA = {
@@ -127,8 +128,8 @@ def test_bad_data(make: Any, model: str, tmp_path: Path) -> None:
 def base(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs of two losses, that have ended, and their data."""
     folder = tmp_path_factory.mktemp("base")
-    data = write_shards(folder / "data", [16] * 2)
-    write_shards(folder / "other", [16] * 2, seed=1, prefix="other")
+    data = write_noise_shards(folder / "data", [16] * 2)
+    write_noise_shards(folder / "other", [16] * 2, seed=1, prefix="other")
     for loss, flags in (("isogclr", {"isogclr_rho": 1.0}), ("clip", {})):
         line = arguments(model, data, folder / "logs", loss, loss=loss, epochs=3, save_every_n_steps=3, **flags)
         run(line, folder)
@@ -244,8 +245,8 @@ def cut_short(path: Path) -> None:
 
 def test_a_crash_in_an_evaluation_loses_no_epoch(tmp_path: Path) -> None:
     """What was trained is committed before, and is not trained again."""
-    data, model = write_shards(tmp_path / "data", [16]), write_model(tmp_path / "model")
-    validation = write_shards(tmp_path / "val", [8])
+    data, model = write_noise_shards(tmp_path / "data", [16]), write_model(tmp_path / "model")
+    validation = write_noise_shards(tmp_path / "val", [8])
     line = arguments(model, data, tmp_path / "logs", "a", val_data=validation, epochs=1)
     run(line, tmp_path, expected=1, module="saboteurs.crashing_evaluation")
     job = run([*line, "--resume", "latest"], tmp_path)

@@ -16,7 +16,8 @@ from torch.utils.data import get_worker_info
 from webdataset.filters import _shuffle
 
 from isogclr.shard_index import ShardIndex
-from support.training_data import numbers, open_data, plain_transform, read, tokenize, write_shards
+from support.shard_writing import write_numbered_shards
+from support.training_data import numbers, open_data, plain_transform, read, tokenize
 from training.randomness import derive_seed
 from training.settings import DataSettings
 
@@ -68,7 +69,7 @@ def test_batches_are_those_of_open_clip(
     world_size: int,
     num_samples: int | None,
 ) -> None:
-    urls = write_shards(tmp_path / "shards", SIZES, broken=[40, 41, 90], without_caption=[12, 100])
+    urls = write_numbered_shards(tmp_path / "shards", SIZES, broken=[40, 41, 90], without_caption=[12, 100])
     index = ShardIndex.build(urls, tmp_path / "index")
     monkeypatch.setenv("WORLD_SIZE", str(world_size))
     for rank in range(world_size):

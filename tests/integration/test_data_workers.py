@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from isogclr.shard_index import ShardIndex
-from support.training_data import assert_same, open_data, read, write_shards
+from support.shard_writing import write_numbered_shards
+from support.training_data import assert_same, open_data, read
 from training.settings import DataSettings
 
 
@@ -27,7 +28,7 @@ def workers() -> Callable[[], list[int]]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
 def test_workers_outlive_signals(tmp_path: Path, workers: Callable[[], list[int]], number: signal.Signals) -> None:
-    urls = write_shards(tmp_path / "shards", [30] * 4)
+    urls = write_numbered_shards(tmp_path / "shards", [30] * 4)
     index = ShardIndex.build(urls, tmp_path / "index")
     data = open_data(DataSettings(urls, batch_size=4, workers=2), index)
     expected = read(data.epoch(0))
@@ -45,7 +46,7 @@ def test_workers_outlive_signals(tmp_path: Path, workers: Callable[[], list[int]
 
 
 def test_close_in_mid_epoch_ends_the_workers(tmp_path: Path, workers: Callable[[], list[int]]) -> None:
-    urls = write_shards(tmp_path / "shards", [30] * 4)
+    urls = write_numbered_shards(tmp_path / "shards", [30] * 4)
     index = ShardIndex.build(urls, tmp_path / "index")
     data = open_data(DataSettings(urls, batch_size=4, workers=2), index)
     next(iter(data.epoch(0)))
@@ -58,7 +59,8 @@ def test_close_in_mid_epoch_ends_the_workers(tmp_path: Path, workers: Callable[[
 
 PROGRAM = """
 import sys, time
-from support.training_data import open_data, plain_transform, write_shards
+from support.training_data import open_data, plain_transform
+from support.shard_writing import write_numbered_shards
 from isogclr.shard_index import ShardIndex
 from training.settings import DataSettings
 from pathlib import Path
@@ -68,7 +70,7 @@ def slow(image):
     return plain_transform(image)
 
 folder = Path(sys.argv[1])
-urls = write_shards(folder / "shards", [30] * 4)
+urls = write_numbered_shards(folder / "shards", [30] * 4)
 index = ShardIndex.build(urls, folder / "index")
 data = open_data(DataSettings(urls, batch_size=2, workers=2), index, transform=slow)
 batches = iter(data.epoch(0))

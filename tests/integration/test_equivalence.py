@@ -12,8 +12,9 @@ import torch
 from isogclr.state import Schema, schema_for
 from isogclr.state.schema import Values
 from saboteurs.recording import recorded
-from support.micro_run import arguments, metrics, run, stored, weights, write_model, write_shards
+from support.micro_run import arguments, metrics, run, stored, weights, write_model
 from support.one_process import train_in_one_process
+from support.shard_writing import write_noise_shards
 
 TEMPERATURES = {"isogclr_rho": 1.0, "isogclr_temperature_init": 0.1, "isogclr_temperature_rate": 0.01}
 # The gradient of a key's bias is exactly 0; Adam would blow its rounding errors up to whole steps.
@@ -46,7 +47,7 @@ def assert_same_weights(
 @pytest.mark.parametrize("loss", ["isogclr", "clip"])
 def test_accumulation_equals_one_large_batch(tmp_path: Path, model: str, loss: str) -> None:
     """`--accum-freq 4 --batch-size 16` against `--batch-size 64`, 5 steps."""
-    data = write_shards(tmp_path / "data", [80, 160, 80])
+    data = write_noise_shards(tmp_path / "data", [80, 160, 80])
     flags: dict[str, Any] = {"loss": loss, "epochs": 1, "eps": EPS, **(TEMPERATURES if loss == "isogclr" else {})}
     folders = []
     for batch, accumulation in ((64, 1), (16, 4)):
@@ -78,7 +79,7 @@ def test_accumulation_equals_one_large_batch(tmp_path: Path, model: str, loss: s
 def test_ranks_equal_one_process(tmp_path: Path, model: str, ranks: int, flags: dict[str, Any]) -> None:
     """The rows of every step are recorded; one process that is fed the same batches ends with the same parameters
     and the same store."""
-    data = write_shards(tmp_path / "data", [24] * 4)
+    data = write_noise_shards(tmp_path / "data", [24] * 4)
     line = arguments(
         model, data, tmp_path / "logs", "ranks", loss="isogclr", epochs=2, eps=EPS, **TEMPERATURES, **flags
     )
@@ -95,7 +96,7 @@ def test_ranks_equal_one_process(tmp_path: Path, model: str, ranks: int, flags: 
 
 def test_the_shard_order_changes_with_the_epoch(tmp_path: Path, model: str) -> None:
     """A known mistake: with a frozen order the same samples always meet."""
-    data = write_shards(tmp_path / "data", [16] * 4)
+    data = write_noise_shards(tmp_path / "data", [16] * 4)
     line = arguments(model, data, tmp_path / "logs", "order", epochs=2)
     run(line, tmp_path, ranks=2, module="saboteurs.recording", environment={"RECORD_FOLDER": str(tmp_path)})
     rows = recorded(tmp_path, 2)

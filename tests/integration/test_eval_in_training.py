@@ -11,11 +11,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from isogclr.cli import main
 from support.evaluation_data import pairs, write_retrieval_copy
-from support.micro_run import arguments, metrics, run, weights, write_model, write_shards
+from support.micro_run import arguments, metrics, run, weights, write_model
+from support.shard_writing import write_noise_shards
 
 
 def test_the_suite_is_measured_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = write_shards(tmp_path / "shards", [16, 16])
+    data = write_noise_shards(tmp_path / "shards", [16, 16])
     model = write_model(tmp_path / "model", dropout=0.1)
     write_retrieval_copy(tmp_path / "data" / "emoji", pairs(12, (2,)))
     suite: dict[str, Any] = {
@@ -44,7 +45,7 @@ def test_the_suite_is_measured_and_changes_nothing(tmp_path: Path, capsys: pytes
 
 
 def test_missing_data_is_said_before_training(tmp_path: Path) -> None:
-    data = write_shards(tmp_path / "shards", [16])
+    data = write_noise_shards(tmp_path / "shards", [16])
     model = write_model(tmp_path / "model")
     line = arguments(model, data, tmp_path / "logs", "a", eval_suite="paper", eval_data_root=tmp_path / "nowhere")
     job = run(line, tmp_path, expected=1)

@@ -12,13 +12,14 @@ import torch
 from isogclr.cli import main
 from isogclr.models.checkpoints import load_model
 from support.evaluation_data import pairs, write_retrieval_copy
-from support.micro_run import arguments, run, weights, write_model, write_shards
+from support.micro_run import arguments, run, weights, write_model
+from support.shard_writing import write_noise_shards
 
 
 @pytest.mark.slow
 def test_runs_of_the_trainer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two seeds and one run on two ranks, whose checkpoint holds the names of DistributedDataParallel."""
-    data = write_shards(tmp_path / "shards", [16, 16])
+    data = write_noise_shards(tmp_path / "shards", [16, 16])
     model = write_model(tmp_path / "model")
     logs = tmp_path / "logs"
     for name, ranks, seed in (("a", 1, 0), ("b", 1, 1), ("c", 2, 2)):

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from saboteurs import failing
-from support.micro_run import Job, arguments, ended, run, start, write_model, write_shards
+from support.micro_run import Job, arguments, ended, run, start, write_model
 from support.run_state import assert_same_end, last_commit
+from support.shard_writing import write_noise_shards
 
 SECONDS = 40  # within which all ranks must have ended
 STOPPED = 75
@@ -28,7 +29,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_shards(tmp_path_factory.mktemp("data"), [16] * 6)
+    return write_noise_shards(tmp_path_factory.mktemp("data"), [16] * 6)
 
 
 def command(model: str, data: str, folder: Path, **flags: Any) -> list[str]:

@@ -15,7 +15,8 @@ import torch
 from PIL import Image
 
 from support.both_programs import STEPS_PER_EPOCH, WHOLE_IMAGE, Case, Runs, checkpoint, scalars
-from support.micro_run import WORDS, arguments, metrics, run, write_shards
+from support.micro_run import arguments, metrics, run
+from support.shard_writing import WORDS, write_noise_shards
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +110,7 @@ def test_the_schedules_that_were_asked_for(runs: Runs) -> None:
 
 @pytest.fixture(scope="module")
 def validation(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write_shards(tmp_path_factory.mktemp("val"), [24], seed=9, prefix="val")
+    return write_noise_shards(tmp_path_factory.mktemp("val"), [24], seed=9, prefix="val")
 
 
 def results(folder: Path) -> list[dict[str, Any]]:

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from isogclr.shard_index import ShardIndex
-from support.micro_run import arguments, metrics, run, write_model, write_shards
+from support.micro_run import arguments, metrics, run, write_model
 from support.run_state import last_commit, state_by_sample
+from support.shard_writing import write_noise_shards
 
 SHARDS, SAMPLES = 4, 13  # of each shard 12 can be decoded
 USABLE = SHARDS * (SAMPLES - 1)
@@ -34,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def stayed(model: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data, and runs of one and of two ranks over it."""
     folder = tmp_path_factory.mktemp("stayed")
-    pattern = write_shards(folder / "data", [SAMPLES] * SHARDS)
+    pattern = write_noise_shards(folder / "data", [SAMPLES] * SHARDS)
     for path in (folder / "data").iterdir():
         rewrite(path, spoil_the_middle)
     for ranks in (1, 2):
@@ -134,7 +135,7 @@ def samples(run_folder: Path) -> dict[tuple[str, str], Any]:
 
 
 def test_added_shards_begin_as_never_visited(model: str, tmp_path: Path) -> None:
-    pattern = write_shards(tmp_path / "data", [8] * 6)
+    pattern = write_noise_shards(tmp_path / "data", [8] * 6)
     line = {"loss": "isogclr", "isogclr_rho": 1.0, "resume": "latest"}
     three, last_four = pattern.replace("005}", "002}"), pattern.replace("{000..", "{002..")
     run(arguments(model, three, tmp_path / "logs", "grown", epochs=1, **line), tmp_path)
@@ -156,7 +157,7 @@ def test_added_shards_begin_as_never_visited(model: str, tmp_path: Path) -> None
 
 
 def test_shards_added_in_mid_epoch_are_visited_in_it(model: str, tmp_path: Path) -> None:
-    pattern = write_shards(tmp_path / "data", [8] * 6)
+    pattern = write_noise_shards(tmp_path / "data", [8] * 6)
     line = {"loss": "isogclr", "isogclr_rho": 1.0, "resume": "latest", "batch_size": 4}
     old = arguments(model, pattern.replace("005}", "003}"), tmp_path / "logs", "grown", **line)
     run(old, tmp_path, module="saboteurs.stopping", environment={"STOP_AT": "3"}, expected=75)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
-from support.micro_run import Job, arguments, metrics, run, start, write_csv, write_model, write_shards
+from support.micro_run import Job, arguments, metrics, run, start, write_csv, write_model
 from support.run_state import assert_same_end
+from support.shard_writing import write_noise_shards
 
 TRAINED = "Train Epoch:"
 EVEN, UNEVEN = (16, 16, 16, 16), (9, 30, 12, 25)  # of the uneven ones some workers begin again, others never end
@@ -91,12 +92,12 @@ def command(case: Case, model: str, folder: Path, name: str) -> list[str]:
     if case.kind == "csv":
         data = write_csv(folder / "data", sum(case.sizes))
     else:
-        data = write_shards(folder / "data", case.sizes)
+        data = write_noise_shards(folder / "data", case.sizes)
     flags: dict[str, Any] = {"epochs": 3, **case.flags}
     if case.loss == "isogclr":
         flags["isogclr_rho"] = 1.0
     if case.validates:
-        flags["val_data"] = write_shards(folder / "validation", [8], seed=1, prefix="val")
+        flags["val_data"] = write_noise_shards(folder / "validation", [8], seed=1, prefix="val")
     return arguments(model, data, folder / "logs", name, loss=case.loss, resume="latest", **flags)
 
 
@@ -161,7 +162,7 @@ COMMIT_POINTS = [
 def test_killed_at_every_point_of_a_commit(
     points: list[str], flags: dict[str, Any], model: str, tmp_path: Path
 ) -> None:
-    data = write_shards(tmp_path / "data", [16])
+    data = write_noise_shards(tmp_path / "data", [16])
     flags = {"epochs": 8, "save_every_n_steps": 1, "save_most_recent": True, **flags}
     lines = {
         name: arguments(model, data, tmp_path / "logs", name, loss="isogclr", resume="latest", **flags)

@@ -11,7 +11,8 @@ import pytest
 
 from isogclr.state import generations
 from isogclr.state.filesystem import network_file_system
-from support.micro_run import Job, arguments, run, write_model, write_shards
+from support.micro_run import Job, arguments, run, write_model
+from support.shard_writing import write_noise_shards
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def on_two_nodes(line: list[str], folder: Path, expected: int = 0, **environment
 def test_a_run_on_a_shared_file_system_keeps_its_stores_in_local_scratch(
     tmp_path: Path, shared: Path, model: str
 ) -> None:
-    data = write_shards(tmp_path / "data", [16] * 2)
+    data = write_noise_shards(tmp_path / "data", [16] * 2)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     line = arguments(model, data, shared / "logs", "run", loss="isogclr", isogclr_rho=1.0)
@@ -56,7 +57,7 @@ def test_a_run_on_a_shared_file_system_keeps_its_stores_in_local_scratch(
 
 
 def test_a_store_on_a_shared_file_system_is_refused(tmp_path: Path, shared: Path, model: str) -> None:
-    data = write_shards(tmp_path / "data", [16] * 2)
+    data = write_noise_shards(tmp_path / "data", [16] * 2)
     line = arguments(model, data, tmp_path / "logs", "run", isogclr_state_dir=shared / "node-@NODE@")
     job = on_two_nodes(line, tmp_path, expected=1)
     assert job.text.count("found the state store on a network file system") == 2, (
@@ -68,7 +69,7 @@ def test_a_store_on_a_shared_file_system_is_refused(tmp_path: Path, shared: Path
 
 def test_different_shards_on_two_nodes(tmp_path: Path, model: str) -> None:
     for node, seed in (("0", 0), ("1", 1)):
-        write_shards(tmp_path / f"data-{node}", [16] * 2 if seed == 0 else [16, 8])
+        write_noise_shards(tmp_path / f"data-{node}", [16] * 2 if seed == 0 else [16, 8])
     data = str(tmp_path / "data-@NODE@" / "shard-{000..001}.tar")
     line = arguments(model, data, tmp_path / "logs", "run", index=tmp_path / "index-@NODE@")
     job = on_two_nodes(line, tmp_path, expected=1)
@@ -78,7 +79,7 @@ def test_different_shards_on_two_nodes(tmp_path: Path, model: str) -> None:
 
 @pytest.mark.parametrize("node", ["0", "1"])
 def test_a_store_that_differs_is_never_published(tmp_path: Path, model: str, node: str) -> None:
-    data = write_shards(tmp_path / "data", [16] * 2)
+    data = write_noise_shards(tmp_path / "data", [16] * 2)
     line = arguments(model, data, tmp_path / "logs", "run", loss="isogclr", isogclr_rho=1.0)
     job = on_two_nodes(line, tmp_path, expected=1, DAMAGE_NODE=node)
     assert job.text.count("found different state stores on 2 nodes at a commit") == 1, job.text

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import torch
 
-from support.micro_run import arguments, run, stored, write_model, write_shards
+from support.micro_run import arguments, run, stored, write_model
+from support.shard_writing import write_noise_shards
 
 
 def test_state_is_written_only_for_steps_that_were_taken(tmp_path: Path) -> None:
     """The scale of a new GradScaler, 65536, is too large for fp16 here or not; some steps are made to overflow."""
-    data = write_shards(tmp_path / "data", [16] * 2)
+    data = write_noise_shards(tmp_path / "data", [16] * 2)
     line = arguments(
         write_model(tmp_path / "model"),
         data,

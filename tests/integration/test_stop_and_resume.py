@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.micro_run import Job, arguments, metrics, run, write_csv, write_model, write_shards
+from support.micro_run import Job, arguments, metrics, run, write_csv, write_model
 from support.run_state import assert_same_end, last_commit, losses, read_rows
+from support.shard_writing import write_noise_shards
 
 STOPPED = 75
 EVEN = [16] * 6  # 96 samples, for 1, 2, 3 or 6 data workers
@@ -84,9 +85,9 @@ def all_ones(visits: Any, times: int = 1) -> bool:
 def test_same_set_up_is_bit_for_bit(
     ranks: int, flags: dict[str, Any], stop: dict[str, Any], model: str, tmp_path: Path
 ) -> None:
-    data = write_shards(tmp_path / "data", EVEN)
+    data = write_noise_shards(tmp_path / "data", EVEN)
     if "val_data" in flags:
-        flags = {**flags, "val_data": write_shards(tmp_path / "validation", [8], seed=1)}
+        flags = {**flags, "val_data": write_noise_shards(tmp_path / "validation", [8], seed=1)}
     whole = Run(model, data, tmp_path, "whole", **flags)
     whole.go_on(ranks)
     stopped = Run(model, data, tmp_path, **flags)
@@ -116,7 +117,7 @@ def test_another_set_up_visits_each_sample_once(
     kind: str, changes: list[tuple[int, dict[str, Any]]], model: str, tmp_path: Path
 ) -> None:
     """Two ranks see 48 of 96 samples; what is left divides by every set-up that follows."""
-    data = write_shards(tmp_path / "data", EVEN) if kind == "shards" else write_csv(tmp_path / "data", 96)
+    data = write_noise_shards(tmp_path / "data", EVEN) if kind == "shards" else write_csv(tmp_path / "data", 96)
     stopped = Run(model, data, tmp_path)
     stopped.go_on(2, stop_at=4)
     assert sorted(set(stopped.visits().tolist())) == [0, 1]
@@ -153,7 +154,7 @@ def test_counts_that_do_not_divide(
     kind: str, ranks: int, workers: int, batch_size: int, accumulation: int, model: str, tmp_path: Path
 ) -> None:
     """None lost; repeated are only as many as fill the last batches."""
-    data = write_shards(tmp_path / "data", UNEVEN) if kind == "shards" else write_csv(tmp_path / "data", 99)
+    data = write_noise_shards(tmp_path / "data", UNEVEN) if kind == "shards" else write_csv(tmp_path / "data", 99)
     stopped = Run(model, data, tmp_path, epochs=1)
     stopped.go_on(2, stop_at=3, workers=1)
     before = stopped.visits()
@@ -172,7 +173,7 @@ def test_counts_that_do_not_divide(
 
 
 def test_what_is_skipped_is_not_decoded(model: str, tmp_path: Path) -> None:
-    data = write_shards(tmp_path / "data", EVEN)
+    data = write_noise_shards(tmp_path / "data", EVEN)
     for name, changes, left in (("same", {}, 64), ("other", {"batch_size": 8}, 64)):
         stopped = Run(model, data, tmp_path, name, epochs=1)
         stopped.go_on(1, stop_at=6, DECODED=str(tmp_path / "first"))
@@ -183,7 +184,7 @@ def test_what_is_skipped_is_not_decoded(model: str, tmp_path: Path) -> None:
 
 
 def test_resampled_data_needs_the_same_set_up(model: str, tmp_path: Path) -> None:
-    data = write_shards(tmp_path / "data", EVEN)
+    data = write_noise_shards(tmp_path / "data", EVEN)
     stopped = Run(model, data, tmp_path, dataset_resampled=True, train_num_samples=96)
     stopped.go_on(1, stop_at=3)
     line: Sequence[str] = arguments(

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from support.data_scripts import SCRIPTS, script
-from support.micro_run import write_model, write_shards
+from support.micro_run import write_model
+from support.shard_writing import write_noise_shards
 
 grid, runs = (script(name, "study") for name in ("grid", "training_runs"))
 pytestmark = pytest.mark.slow
@@ -24,7 +25,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     folder = tmp_path / "data" / "micro"
     for split, sizes in (("train", [16, 16]), ("validation", [16]), ("test", [8, 8])):
-        write_shards(folder, sizes, seed=len(split), prefix=split)
+        write_noise_shards(folder, sizes, seed=len(split), prefix=split)
     for shard in folder.glob("*.tar"):
         with tarfile.open(shard) as archive:
             keys = [member.name.removesuffix(".txt") for member in archive if member.name.endswith(".txt")]

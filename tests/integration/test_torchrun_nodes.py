@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from support.micro_run import arguments, stored, write_model, write_shards
+from support.micro_run import arguments, stored, write_model
+from support.shard_writing import write_noise_shards
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WAIT_SECONDS = 180
@@ -58,7 +59,7 @@ def said_by_all(folder: Path) -> str:
 
 @pytest.mark.slow
 def test_two_agents_stop_and_go_on(tmp_path: Path) -> None:
-    model, data = write_model(tmp_path / "model"), write_shards(tmp_path / "data", [48] * 4)
+    model, data = write_model(tmp_path / "model"), write_noise_shards(tmp_path / "data", [48] * 4)
     line = arguments(model, data, tmp_path / "logs", "run", loss="isogclr", isogclr_rho=1.0, resume="latest")
     processes = agents(line, tmp_path, STEP_SECONDS="0.5")
     record = tmp_path / "rank-0.jsonl"

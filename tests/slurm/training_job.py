@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from slurm.cluster import Job, Slurm
-from support.micro_run import write_model, write_shards
+from support.micro_run import write_model
+from support.shard_writing import write_noise_shards
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "scripts" / "slurm"
@@ -43,7 +44,7 @@ class Place:
 
     @classmethod
     def create(cls, slurm: Slurm, folder: Path, sizes: list[int]) -> Place:
-        return cls(slurm, folder, write_model(folder / "model"), write_shards(folder / "data", sizes))
+        return cls(slurm, folder, write_model(folder / "model"), write_noise_shards(folder / "data", sizes))
 
     def run_folder(self, name: str) -> Path:
         return self.folder / "logs" / name

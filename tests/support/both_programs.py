@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from support.micro_run import Job, arguments, start, write_model, write_shards
+from support.micro_run import Job, arguments, start, write_model
+from support.shard_writing import write_noise_shards
 
 OURS, THEIRS = "training.main", "support.open_clip_reference"
 SIZES = (20, 12, 30, 26)  # uneven: on two ranks, one begins again while the other is not through
@@ -45,7 +46,7 @@ class Runs:
     models: dict[bool, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.data = write_shards(self.folder / "shards", SIZES)
+        self.data = write_noise_shards(self.folder / "shards", SIZES)
         self.models = {kind: write_model(self.folder / f"model-{kind}", 0.1 * kind) for kind in (False, True)}
 
     def both(self, case: Case) -> tuple[Path, Path]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from support.shard_writing import Member, write_shard
+from support.shard_writing import write_copy_shards
 
 MODEL = "isogclr-tiny"
 COLOURS = ("red", "green", "blue", "grey", "pale", "dark", "bright")
@@ -68,21 +68,12 @@ def write_mscoco(folder: Path, data: Pairs) -> Path:
     return folder
 
 
-def write_shards(folder: Path, samples: Sequence[Sequence[Member]], shards: int) -> None:
-    """`test/N.tar` and `test/nshards.txt`."""
-    size = -(-len(samples) // shards)
-    for number in range(shards):
-        part = samples[number * size : (number + 1) * size]
-        write_shard(folder / "test" / f"{number}.tar", [member for sample in part for member in sample])
-    (folder / "test" / "nshards.txt").write_text(f"{shards}\n")
-
-
 def write_retrieval_copy(folder: Path, data: Pairs, shards: int = 2) -> Path:
     samples = [
         ((f"s{number:07d}.jpg", image), (f"s{number:07d}.txt", "\n".join(captions).encode()))
         for number, (image, captions) in enumerate(data)
     ]
-    write_shards(folder, samples, shards)
+    write_copy_shards(folder, samples, shards)
     (folder / "dataset_type.txt").write_text("retrieval\n")
     return folder
 
@@ -92,7 +83,7 @@ def write_classification_copy(folder: Path, classes: Sequence[str], labels: Sequ
         ((f"s{number:07d}.jpg", jpeg(number)), (f"s{number:07d}.cls", str(label).encode()))
         for number, label in enumerate(labels)
     ]
-    write_shards(folder, samples, shards)
+    write_copy_shards(folder, samples, shards)
     (folder / "classnames.txt").write_text("\n".join(classes) + "\n")
     (folder / "zeroshot_classification_templates.txt").write_text("a photo of a {c}.\na small {c}.\n")
     return folder

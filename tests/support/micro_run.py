@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import multiprocessing
 import os
 import signal
 import socket
 import sys
-import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,32 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from support.shard_writing import WORDS
+
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["torch", "open_clip", "open_clip_train.main", "transformers", "training.run"])
 WAIT_SECONDS = 120
-WORDS = ("red", "green", "blue", "dark", "light", "round", "small", "large", "left", "right", "old", "new")
-
-
-def write_shards(folder: Path, sizes: Sequence[int], seed: int = 0, prefix: str = "shard") -> str:
-    """Shards of noise images of 16 × 16 pixels with captions of three words; returns their pattern."""
-    from PIL import Image  # noqa: PLC0415
-
-    folder.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(seed)
-    number = 0
-    for shard, size in enumerate(sizes):
-        with tarfile.open(folder / f"{prefix}-{shard:03d}.tar", "w") as tar:
-            for _ in range(size):
-                pixels = generator.integers(0, 256, (16, 16, 3), dtype=np.uint8)
-                image = io.BytesIO()
-                Image.fromarray(pixels).save(image, "PNG")
-                caption = " ".join(generator.choice(WORDS, 3))
-                for ending, data in (("png", image.getvalue()), ("txt", caption.encode())):
-                    member = tarfile.TarInfo(f"{prefix}{number:06d}.{ending}")
-                    member.size = len(data)
-                    tar.addfile(member, io.BytesIO(data))
-                number += 1
-    return str(folder / f"{prefix}-{{000..{len(sizes) - 1:03d}}}.tar")
 
 
 def write_csv(folder: Path, samples: int, seed: int = 0) -> str:

@@ -1,10 +1,8 @@
-"""Small image-text shards for tests of the training data, and transforms that are quick and tell samples apart."""
+"""Training data opened for tests, with transforms that are quick and tell samples apart."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,40 +11,10 @@ from PIL import Image
 from torch import Tensor
 
 from isogclr.shard_index import ShardIndex
-from support.shard_writing import Member, write_shard
 from training.data.epoch import EpochBatches, TrainData
 from training.data.image_text import PairInputs
 from training.data.position import Batch
 from training.settings import DataSettings
-
-BROKEN = b"\xff\xd8\xff this is no JPEG"
-
-
-def picture(number: int) -> bytes:
-    """A tiny lossless image whose first pixel is its number."""
-    pixels = np.zeros((2, 2, 3), dtype=np.uint8)
-    pixels[..., 0], pixels[..., 1] = number % 256, number // 256
-    stream = io.BytesIO()
-    Image.fromarray(pixels).save(stream, "PNG")
-    return stream.getvalue()
-
-
-def write_shards(
-    folder: Path, sizes: Sequence[int], broken: Iterable[int] = (), without_caption: Iterable[int] = ()
-) -> str:
-    """Shards of so many samples, numbered throughout; returns the brace pattern."""
-    broken, without_caption = set(broken), set(without_caption)
-    number = 0
-    for shard, size in enumerate(sizes):
-        members: list[Member] = []
-        for _ in range(size):
-            members.append((f"{number:06d}.png", BROKEN if number in broken else picture(number)))
-            if number not in without_caption:
-                members.append((f"{number:06d}.txt", f"caption {number}".encode()))
-            members.append((f"{number:06d}.json", b"{}"))
-            number += 1
-        write_shard(folder / f"{shard:05d}.tar", members)
-    return str(folder / f"{{00000..{len(sizes) - 1:05d}}}.tar")
 
 
 def plain_transform(image: Image.Image) -> Tensor:

@@ -12,8 +12,9 @@ from typing import IO
 from PIL import Image, UnidentifiedImageError
 
 from isogclr.evaluation.data_folders import Located
+from isogclr.shard_index.sample_keys import IMAGE_SUFFIXES
 
-_IMAGES = (".jpg", ".jpeg", ".png", ".webp")
+_IMAGES = tuple(f".{suffix}" for suffix in IMAGE_SUFFIXES)
 
 
 def unreadable_image(located: Located) -> str | None:

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 
 from isogclr.errors import CheckpointError, CheckpointMismatchError
 from isogclr.models import model_configs
+from isogclr.models.checkpoint_files import bare_name, no_file, read_checkpoint, read_safetensors
 from isogclr.models.encoder import Preprocess, Tokenizer
 
 _SHOWN = 4
 _CHUNK_BYTES = 1 << 20
-_PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile; may be nested
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,12 @@ def content_hash(path: Path) -> str:
                 digest.update(part)
         return digest.hexdigest()
     except (FileNotFoundError, IsADirectoryError):
-        raise CheckpointError(
-            f"{path} is no file; a checkpoint such as RUN/checkpoints/epoch_30.pt was expected"
-        ) from None
+        raise no_file(path) from None
 
 
 def read_weights(path: Path) -> Weights:
     """Read tensors and plain values only: a checkpoint is never run as a program."""
-    content = _read(path)
+    content = read_safetensors(path) if path.suffix == ".safetensors" else read_checkpoint(path)
     details = content.get("isogclr")
     state = content.get("state_dict", content)
     if (
@@ -81,7 +79,7 @@ def read_weights(path: Path) -> Weights:
     epoch = content.get("epoch")
     return Weights(
         path=path,
-        state={_bare(name): tensor for name, tensor in state.items()},
+        state={bare_name(name): tensor for name, tensor in state.items()},
         details=dict(details) if isinstance(details, Mapping) else {},
         epoch=epoch if isinstance(epoch, int) else None,
     )
@@ -116,34 +114,9 @@ def load_model(path: Path, model_name: str | None = None, device: str | torch.de
     )
 
 
-def _read(path: Path) -> Mapping[str, Any]:
-    if not path.is_file():
-        raise CheckpointError(f"{path} is no file; a checkpoint such as RUN/checkpoints/epoch_30.pt was expected")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file  # noqa: PLC0415
-
-            return dict(load_file(path))
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # unpickling, zip, safetensors and end-of-file errors have no common base
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-        raise CheckpointError(
-            f"{path} can not be read as a checkpoint of tensors and plain values: {type(error).__name__}: {reason}"
-        ) from error
-    if not isinstance(content, Mapping):
-        raise CheckpointError(f"{path} holds a {type(content).__name__}, no checkpoint")
-    return content
-
-
 def _keys(content: Mapping[str, Any]) -> str:
     names = [str(name) for name in content]
     return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "") if names else "nothing"
-
-
-def _bare(name: str) -> str:
-    while name.startswith(_PREFIXES):
-        name = name.split(".", 1)[1]
-    return name
 
 
 def _config(name: str, saved: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isogclr.errors import InputError, IsogclrError
+from isogclr.models.epoch_files import newest_epoch_file
 from isogclr.report.directions import (
     UNKNOWN,
     Directions,
@@ -24,7 +24,6 @@ from isogclr.state.generations import find_snapshot, generation_folders
 from isogclr.state.snapshot import Snapshot
 
 GENERATIONS = ("checkpoints/generations", "generations")
-_EPOCH = re.compile(r"epoch_(\d+)\.pt")
 
 
 @dataclass
@@ -118,7 +117,7 @@ def _load_run(path: Path, index: Path | None) -> Run:
     _read_journal(run)
     _find_directions(run, columns=_find_store(run))
     _find_index(run, index)
-    run.checkpoint = _newest_checkpoint(path / "checkpoints")
+    run.checkpoint = newest_epoch_file(path / "checkpoints")
     if run.checkpoint is None:
         run.notes.append("No model checkpoint (checkpoints/epoch_N.pt): nothing can be said about its embeddings.")
     return run
@@ -193,8 +192,3 @@ def _find_index(run: Run, index: Path | None) -> None:
     places = [place if place.is_absolute() else Path.cwd() / place for place in places]
     places.append(run.path / "index")  # also if the whole run was moved
     run.index = next((place for place in places if place.is_dir()), None)
-
-
-def _newest_checkpoint(folder: Path) -> Path | None:
-    found = [(int(match[1]), path) for path in folder.glob("epoch_*.pt") if (match := _EPOCH.fullmatch(path.name))]
-    return max(found)[1] if found else None

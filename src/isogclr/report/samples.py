@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import re
-import tarfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
+from isogclr.csv_table import CsvColumns, read_table
 from isogclr.errors import IsogclrError, UnknownShardError
 from isogclr.report.scan import Intervals, Rows
 from isogclr.shard_index.files import CSV
 from isogclr.shard_index.index import ShardIndex
-from isogclr.shard_index.listing import local_path
+from isogclr.shard_index.sample_keys import CAPTION_SUFFIX, IMAGE_SUFFIXES
+from isogclr.shard_index.tar_samples import DAMAGE, read_samples
 
-_IMAGES = ("jpg", "png", "jpeg", "webp")  # in the order of open_clip's reader
-_NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)\Z")
-_DAMAGE = (OSError, tarfile.TarError, EOFError, ValueError, zlib.error)  # what a shard that is not sound may raise
-_LARGEST_MEMBER_BYTES = 64 << 20  # a picture beyond that is not opened
+_LARGEST_FILE_BYTES = 64 << 20  # a picture beyond that is not opened
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ class SampleReader:
         *,
         needs_captions: bool = True,
     ) -> None:
-        self.index, self.columns = index, columns
+        self.index, self.columns = index, CsvColumns(*columns)
         self._needed = ("image", "caption") if needs_captions else ("image",)
         self.problems: dict[str, str] = {}  # by shard
         self._urls = {shard.id: shard.url for shard in index.shards()}
@@ -94,7 +89,7 @@ class SampleReader:
                     yield _source(row, shard, key, members, self._needed)
                 if not missing:
                     return
-        except (*_DAMAGE, IsogclrError) as error:
+        except (*DAMAGE, IsogclrError) as error:
             reason = f"{self._urls.get(shard, shard)}: {error}"
             self.problems.setdefault(shard, reason)
         for key, row in missing.items():
@@ -105,79 +100,25 @@ class SampleReader:
         url = self._urls[shard]
         if number is not None and self.index.files.tables.shards[number]["kind"] == CSV:
             return _table_samples(url, keys, self.columns)
-        return _tar_samples(url, keys)
+        return read_samples(url, keys, _LARGEST_FILE_BYTES)
 
 
-def _open(url: str) -> IO[bytes]:
-    path = local_path(url)
-    if path is not None:
-        return Path(path).open("rb")
-    from webdataset.gopen import gopen  # noqa: PLC0415 (slow to import; local shards do without)
-
-    stream: IO[bytes] = gopen(url)
-    return stream
-
-
-def _tar_samples(url: str, keys: set[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Samples with these keys; where the shard is damaged, what came before, then the error."""
-    damage: Exception | None = None
-    current = ""
-    members: dict[str, bytes] = {}
-    found = _tar_members(url, keys)
-    while True:
-        try:
-            key, suffix, payload = next(found)
-        except StopIteration:
-            break
-        except _DAMAGE as error:
-            damage = error
-            break
-        if members and (key != current or suffix in members):
-            yield current, members
-            members = {}
-        current = key
-        members[suffix] = payload
-    if members:
-        yield current, members
-    if damage is not None:
-        raise damage
-
-
-def _tar_members(url: str, keys: set[str]) -> Iterator[tuple[str, str, bytes]]:
-    """Key, suffix and payload of the files of some keys; others are passed over, by seeking where that can be."""
-    mode: Any = "r:*" if local_path(url) is not None else "r|*"
-    with (
-        _open(url) as stream,
-        tarfile.open(fileobj=stream, mode=mode, encoding="utf-8", errors="surrogateescape") as archive,
-    ):
-        for member in archive:
-            match = _NAME.match(member.name)
-            wanted = match is not None and match[1] in keys and member.isreg()
-            if match is not None and wanted and member.size <= _LARGEST_MEMBER_BYTES:
-                payload = archive.extractfile(member)
-                yield match[1], match[2].lower(), b"" if payload is None else payload.read()
-            archive.members = []  # type: ignore[attr-defined]  # or it would remember every header
-
-
-def _table_samples(
-    path: str, keys: set[str], columns: tuple[str, str, str]
-) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Rows of a CSV file; the key of a row is its position."""
-    separator, image_column, caption_column = columns
-    with Path(path).open(encoding="utf-8", newline="") as file:
-        for position, row in enumerate(csv.DictReader(file, delimiter=separator)):
-            if str(position) not in keys:
-                continue
-            members = {"txt": str(row.get(caption_column) or "").encode()}
-            image = Path(str(row.get(image_column) or ""))
-            if image.is_file() and image.stat().st_size <= _LARGEST_MEMBER_BYTES:
-                members["jpg"] = image.read_bytes()
-            yield str(position), members
+def _table_samples(path: str, keys: set[str], columns: CsvColumns) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Rows of a table; the key of a row is its position."""
+    images, captions = read_table(path, columns, as_text=True)
+    for position, (image, caption) in enumerate(zip(images, captions, strict=True)):
+        if str(position) not in keys:
+            continue
+        files = {CAPTION_SUFFIX: caption.encode()}
+        picture = Path(image)
+        if picture.is_file() and picture.stat().st_size <= _LARGEST_FILE_BYTES:
+            files[IMAGE_SUFFIXES[0]] = picture.read_bytes()
+        yield str(position), files
 
 
 def _source(row: int, shard: str, key: str, members: dict[str, Any], needed: Sequence[str]) -> Source:
-    image = next((members[suffix] for suffix in _IMAGES if suffix in members), None)
-    caption = members["txt"].decode("utf-8", "replace") if "txt" in members else None
+    image = next((members[suffix] for suffix in IMAGE_SUFFIXES if suffix in members), None)
+    caption = members[CAPTION_SUFFIX].decode("utf-8", "replace") if CAPTION_SUFFIX in members else None
     found = {"image": image, "caption": caption}
     lacking = [what for what in needed if found[what] is None]
     problem = f"the sample has no {' and no '.join(lacking)}" if lacking else ""

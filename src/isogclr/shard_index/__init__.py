@@ -16,12 +16,13 @@ Read in this order; `docs/index_format.md` describes every byte.
     sample_keys.py  which members make one sample, by open_clip's rules
     saving.py       collect new shards and rows, and write the next generation
 
+    tar_samples.py  samples read back by key, for the report
     check.py        is an index whole, and does it still describe its shards?
 """
 
+from isogclr.csv_table import CsvColumns
 from isogclr.shard_index.build import BuildSummary, build_index
 from isogclr.shard_index.index import Location, ShardIndex, ShardInfo
-from isogclr.shard_index.patterns import CsvColumns
 from isogclr.shard_index.rows import PositionRows, ShardRows
 
 __all__ = [

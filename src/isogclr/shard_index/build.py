@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from isogclr.csv_table import CsvColumns
 from isogclr.durable import make_directory
 from isogclr.errors import (
     ChangedShardError,
@@ -30,7 +31,7 @@ from isogclr.shard_index.files import CSV, HEADER_NAME, LOCK_NAME, TAR, is_ours,
 from isogclr.shard_index.ids import assign_ids, components
 from isogclr.shard_index.index import ShardIndex
 from isogclr.shard_index.listing import shard_stat
-from isogclr.shard_index.patterns import CsvColumns, DatasetType, csv_digests, expand_sources, is_csv
+from isogclr.shard_index.patterns import DatasetType, csv_digests, expand_sources, is_csv
 from isogclr.shard_index.plan import KnownShard, ListShards, Plan, find_known, plan_shards
 from isogclr.shard_index.pool import list_shards
 from isogclr.shard_index.saving import IndexWriter, ShardRecord

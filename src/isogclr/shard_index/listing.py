@@ -26,7 +26,7 @@ from isogclr.shard_index.sample_keys import ReservedSuffixError, sample_keys
 from isogclr.shard_index.tar_headers import BLOCK, Members, read_ordinary_members
 
 UNKNOWN = -1  # size and time of a shard that is no local file
-_NAMES: Any = {"encoding": "utf-8", "errors": "surrogateescape"}
+NAMES: Any = {"encoding": "utf-8", "errors": "surrogateescape"}  # for `tarfile`: names are bytes, kept as they are
 _LARGEST = (1 << 63) - 1
 _CHUNK_BYTES = 1 << 20
 _COMPRESSED = (
@@ -82,7 +82,7 @@ def list_shard(url: str) -> Listing:
     file_bytes, modified_ns = shard_stat(url)
     notes: list[str] = []
     try:
-        with contextlib.closing(_open(url)) as stream:
+        with contextlib.closing(open_shard(url)) as stream:
             members = _read_members(stream, notes)
         keys = sample_keys(members.names, members.sizes)
     except ReservedSuffixError as error:
@@ -131,7 +131,8 @@ def _digest(members: Members) -> bytes:
     return digest.digest()
 
 
-def _open(url: str) -> IO[bytes]:
+def open_shard(url: str) -> IO[bytes]:
+    """The stream that webdataset would open for this address."""
     path = local_path(url)
     if path is not None:
         return open(path, "rb", buffering=0)  # noqa: PTH123 (see above), SIM115 (the caller closes it)
@@ -190,7 +191,7 @@ def _read_file_from(stream: IO[bytes], offset: int, file_bytes: int, members: Me
 
     stream.seek(offset)
     with _noting_damage(notes):
-        archive = tarfile.open(fileobj=stream, mode="r:", **_NAMES)  # noqa: SIM115 (the caller closes the stream)
+        archive = tarfile.open(fileobj=stream, mode="r:", **NAMES)  # noqa: SIM115 (the caller closes the stream)
         _read_archive(archive, reach, members)
         _note_unusual_end(os.pread(stream.fileno(), BLOCK, archive.offset), archive.offset, notes)
 
@@ -206,7 +207,7 @@ def _read_stream(stream: IO[bytes], notes: list[str]) -> Members:
 
     members = Members()
     with _noting_damage(notes):
-        archive = tarfile.open(fileobj=stream, mode="r|*", **_NAMES)  # noqa: SIM115 (see above)
+        archive = tarfile.open(fileobj=stream, mode="r|*", **NAMES)  # noqa: SIM115 (see above)
         _read_archive(archive, reach, members)
     return members
 

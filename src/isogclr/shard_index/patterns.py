@@ -4,6 +4,10 @@ The rules are open_clip's, which takes them from webdataset: `::` separates the 
 the environment variable `WDS_NAME`, braces expand as in a shell, and a list is taken as it is. A single `.csv` or
 `.tsv` is a table. (With `--train-data-upsampling-factors` open_clip leaves `${NAME}` alone: pass its list of shards
 then.)
+
+Training reads its shards in the order of open_clip's own function (`training/open_clip_bridge.py`). The rules stand
+here again because this library never imports open_clip_train, and `isogclr index` and `isogclr report` do without
+torch, which comes with it. `test_patterns_expand_as_in_open_clip` holds the two together.
 """
 
 from __future__ import annotations
@@ -12,25 +16,16 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from braceexpand import braceexpand
 
-from isogclr.errors import InputError, MissingShardError, UnreadableShardError
+from isogclr.csv_table import CsvColumns, is_table, read_table
+from isogclr.errors import InputError
 
 DatasetType = Literal["auto", "webdataset", "csv"]
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SUBSTITUTIONS = 10  # a variable may name others, to this depth
-
-
-@dataclass(frozen=True)
-class CsvColumns:
-    """How open_clip reads a table: `--csv-separator`, `--csv-img-key`, `--csv-caption-key`."""
-
-    separator: str = "\t"
-    image: str = "filepath"
-    caption: str = "title"
 
 
 def expand_sources(sources: str | Sequence[str]) -> list[str]:
@@ -66,7 +61,7 @@ def _environment(match: re.Match[str]) -> str:
 def is_csv(sources: str | Sequence[str], dataset_type: DatasetType = "auto") -> bool:
     """open_clip decides by the end of the name, unless it is told."""
     if dataset_type == "auto":
-        return isinstance(sources, str) and sources.rpartition(".")[2] in ("csv", "tsv")
+        return isinstance(sources, str) and is_table(sources)
     return dataset_type == "csv"
 
 
@@ -76,19 +71,8 @@ def csv_digests(path: str, columns: CsvColumns, prefixes: Sequence[int] = ()) ->
     A table has no keys: its samples are known by position. The digest tells a table that has grown at its end,
     whose old rows keep their place, from one that was sorted or cut.
     """
-    import pandas  # noqa: PLC0415 (slow to import; shards do without)
-
-    try:
-        # As text: a type that pandas infers may change for all rows when one is added.
-        table = pandas.read_csv(path, sep=columns.separator, dtype=str, keep_default_na=False)
-        images, captions = table[columns.image].tolist(), table[columns.caption].tolist()
-    except FileNotFoundError:
-        raise MissingShardError(path) from None
-    except KeyError as error:
-        found = ", ".join(map(repr, table.columns))
-        raise UnreadableShardError(path, f"it has no column {error}, only {found}") from None
-    except (OSError, ValueError) as error:
-        raise UnreadableShardError(path, str(error)) from error
+    # As text: a type that pandas infers may change for all rows when one is added.
+    images, captions = read_table(path, columns, as_text=True)
     digest = hashlib.blake2b(digest_size=16)
     digests = {0: digest.digest()}
     wanted = set(prefixes)

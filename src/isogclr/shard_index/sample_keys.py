@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+IMAGE_SUFFIXES = ("jpg", "png", "jpeg", "webp")  # in the order in which open_clip's pipeline looks for them
+CAPTION_SUFFIX = "txt"
 _NAME = re.compile(rb"((?:.*/|)[^.]+)[.]([^/]*)\Z")
 _META = re.compile(rb"__[^/]*__(?:$|/)")
 # The reader keeps these beside the suffixes, so that a file `a.__key__` would replace the key by its payload.
@@ -22,6 +24,17 @@ class ReservedSuffixError(ValueError):
     """A file that would replace the key or the address of its own sample; its name is the argument."""
 
 
+def split_name(name: bytes) -> tuple[bytes, bytes] | None:
+    """Key and suffix of a file, the suffix in lower case; None for a file that belongs to no sample."""
+    key, dot, suffix = name.partition(b".")
+    if b"/" in name:  # only then the pattern differs from a cut at the first dot
+        match = _NAME.match(name)
+        key, suffix = match.groups() if match else (b"", b"")
+    if not key or not dot or (name[:2] == b"__" and _META.match(name)):
+        return None
+    return key, suffix.lower() if suffix.isascii() else _lower(suffix)
+
+
 def sample_keys(names: Iterable[bytes], sizes: Iterable[int]) -> list[bytes]:
     """The key of each sample, in the order of the tar; a key can come several times."""
     keys: list[bytes] = []
@@ -29,13 +42,10 @@ def sample_keys(names: Iterable[bytes], sizes: Iterable[int]) -> list[bytes]:
     suffixes: set[bytes] = set()
     bad = False
     for name, size in zip(names, sizes, strict=True):
-        key, dot, suffix = name.partition(b".")
-        if b"/" in name:  # only then the pattern differs from a cut at the first dot
-            match = _NAME.match(name)
-            key, suffix = match.groups() if match else (b"", b"")
-        if not key or not dot or (name[:2] == b"__" and _META.match(name)):
+        parts = split_name(name)
+        if parts is None:
             continue
-        suffix = suffix.lower() if suffix.isascii() else _lower(suffix)
+        key, suffix = parts
         if key != current or suffix in suffixes:
             if current is not None and not bad:
                 keys.append(current)

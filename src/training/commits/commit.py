@@ -26,6 +26,7 @@ import torch
 from isogclr.distributed import Messages
 from isogclr.durable import fsync_directory, fsync_file, temporary_name, write_file
 from isogclr.errors import TrainingError
+from isogclr.models.epoch_files import epoch_file_name
 from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_leftovers, write_generation
 from isogclr.state.generations import generation_folders
 from training.randomness import capture
@@ -195,11 +196,11 @@ class Commits:
     def _publish(self, checkpoint: Path, completed_epoch: int) -> None:
         """The names that open_clip gives its files."""
         if self._has_file(completed_epoch):
-            _link(checkpoint, self._folder / f"epoch_{completed_epoch}.pt")
+            _link(checkpoint, self._folder / epoch_file_name(completed_epoch))
         if self._settings.save_most_recent:
             _link(checkpoint, self._folder / LATEST_CHECKPOINT)
         if self._settings.delete_previous_checkpoint:
-            (self._folder / f"epoch_{completed_epoch - 1}.pt").unlink(missing_ok=True)
+            (self._folder / epoch_file_name(completed_epoch - 1)).unlink(missing_ok=True)
 
 
 def _newest(root: Path) -> Path | None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from isogclr.distributed import Messages
 from isogclr.errors import ConfigError, DamagedFileError, TrainingError
 from isogclr.losses import SampleState
+from isogclr.models.checkpoint_files import UnreadableCheckpointError, bare_name, read_checkpoint
+from isogclr.models.epoch_files import newest_epoch_file
 from isogclr.state import STORE_SNAPSHOT, Generation, generations, latest, load_generation
 from isogclr.state.manifest import verify_file
 from training.commits.commit import CHECKPOINT, FORMAT, LATEST_CHECKPOINT, TRAINING
@@ -122,9 +122,9 @@ def _latest(checkpoints: Path | None) -> Path | None:
     generation = latest(checkpoints / "generations")
     if generation is not None:
         return generation.path
-    files = [path for path in checkpoints.glob("epoch_*.pt") if re.fullmatch(r"epoch_\d+\.pt", path.name)]
-    if files:
-        return max(files, key=lambda path: int(path.stem.rpartition("_")[2]))
+    newest = newest_epoch_file(checkpoints)
+    if newest is not None:
+        return newest
     most_recent = checkpoints / LATEST_CHECKPOINT
     return most_recent if most_recent.exists() else None
 
@@ -185,18 +185,15 @@ def _load_generation(generation: Generation, is_first: bool) -> Resumed:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a `.pt` file, without running code from it."""
+    if not path.is_file():
+        raise ConfigError([f"--resume {path}: there is no such file"])
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ConfigError([f"--resume {path}: there is no such file"]) from None
-    except Exception as error:  # zip and pickle errors of many kinds
+        return read_checkpoint(path)
+    except UnreadableCheckpointError as error:
         raise DamagedFileError(
-            f"{path}: found a file that torch can not load ({type(error).__name__}: {str(error).splitlines()[0]}), "
-            "expected a checkpoint: it was cut short, or is something else; resume from an earlier one"
-        ) from error
-    if not isinstance(content, dict):
-        raise DamagedFileError(f"{path}: found a {type(content).__name__}, expected a checkpoint (a dict)")
-    return content
+            f"{path}: found a file that torch can not load ({error.reason}), expected a checkpoint: it was cut "
+            "short, or is something else; resume from an earlier one"
+        ) from None
 
 
 def check_loss(resumed: Resumed, loss: str) -> None:
@@ -212,10 +209,10 @@ def check_loss(resumed: Resumed, loss: str) -> None:
 def load_weights(resumed: Resumed, model: nn.Module) -> None:
     """Put the model where the checkpoint left it."""
     weights = resumed.checkpoint["state_dict"] if resumed.is_training else resumed.checkpoint
-    wants_prefix = next(iter(model.state_dict())).startswith("module.")
-    bare = {name.removeprefix("module."): value for name, value in weights.items()}
+    own_names = {bare_name(name): name for name in model.state_dict()}  # the model may be wrapped, too
+    bare = {bare_name(name): value for name, value in weights.items()}
     try:
-        model.load_state_dict({f"module.{name}": value for name, value in bare.items()} if wants_prefix else bare)
+        model.load_state_dict({own_names.get(name, name): value for name, value in bare.items()})
     except RuntimeError as error:
         raise TrainingError(
             f"{resumed.source}: its weights do not fit the model ({' '.join(str(error).split())[:500]}); use the "

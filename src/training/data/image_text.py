@@ -10,8 +10,7 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-IMAGES = ("jpg", "png", "jpeg", "webp")
-CAPTION = "txt"
+from isogclr.shard_index.sample_keys import CAPTION_SUFFIX, IMAGE_SUFFIXES
 
 
 class PairFiles:
@@ -19,13 +18,13 @@ class PairFiles:
 
     parts = "image or caption"
     complaint = "has a caption and an image; found the extensions {found}, expected .txt and one of " + ", ".join(
-        f".{extension}" for extension in IMAGES
+        f".{extension}" for extension in IMAGE_SUFFIXES
     )
 
     def choose(self, sample: Mapping[str, Any]) -> tuple[bytes, bytes] | None:
         """What is kept of the files of a sample; the buffer of the shuffle holds nothing else."""
-        image = next((sample[extension] for extension in IMAGES if extension in sample), None)
-        return None if image is None or CAPTION not in sample else (image, sample[CAPTION])
+        image = next((sample[extension] for extension in IMAGE_SUFFIXES if extension in sample), None)
+        return None if image is None or CAPTION_SUFFIX not in sample else (image, sample[CAPTION_SUFFIX])
 
     def decode(self, content: tuple[bytes, bytes]) -> tuple[Image.Image, str]:
         """As open_clip's pipeline does, but nothing else of the sample: metadata is not unpacked for nothing."""

@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from isogclr.errors import DataError, MissingShardError, UnreadableShardError
+from isogclr.csv_table import read_table
+from isogclr.errors import DataError
 from isogclr.shard_index import ShardIndex
 from training.data.image_text import PairFiles
 from training.data.sample import RawSample, SampleFiles
@@ -116,7 +117,7 @@ class CsvSource(PositionSource):
     def __init__(self, config: DataSettings, index: ShardIndex) -> None:
         path = config.train_data
         assert path is not None
-        images, captions = _read_table(path, config)
+        images, captions = read_table(path, config.csv_columns, as_text=False)
         number = index.find(path)
         self._table_rows = index.shard(path).rows(np.arange(index.samples(number)))
         if len(images) != len(self._table_rows):
@@ -141,24 +142,6 @@ class CsvSource(PositionSource):
         with Image.open(self._images[content]) as image:
             image.load()
             return image, self._captions[content]
-
-
-def _read_table(path: str, config: DataSettings) -> tuple[list[Any], list[Any]]:
-    """As open_clip reads it, types inferred: what an empty caption becomes is up to pandas."""
-    import pandas  # noqa: PLC0415 (slow to import; shards do without)
-
-    try:
-        table = pandas.read_csv(path, sep=config.csv_separator)
-    except FileNotFoundError:
-        raise MissingShardError(path) from None
-    except (OSError, ValueError) as error:
-        raise UnreadableShardError(path, str(error)) from error
-    keys = {"--csv-img-key": config.csv_image_key, "--csv-caption-key": config.csv_caption_key}
-    for flag, key in keys.items():
-        if key not in table.columns:
-            found = ", ".join(map(repr, table.columns))
-            raise UnreadableShardError(path, f"it has no column {key!r}, only {found}: say which with {flag}")
-    return table[config.csv_image_key].tolist(), table[config.csv_caption_key].tolist()
 
 
 class _Texts(Sequence[str]):

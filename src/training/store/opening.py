@@ -7,7 +7,7 @@ from pathlib import Path
 
 from isogclr.distributed import Messages
 from isogclr.errors import IndexNotFoundError, ShardIndexError, TrainingError
-from isogclr.shard_index import CsvColumns, ShardIndex
+from isogclr.shard_index import ShardIndex
 from isogclr.state import RowStore, Schema, StateStore
 from isogclr.state.lock import StoreLock, lock_path
 from training.open_clip_bridge import expand_urls
@@ -50,9 +50,7 @@ def _build(config: DataSettings, path: Path) -> None:
         path,
         progress=True,
         dataset_type="csv" if is_csv else "webdataset",
-        csv_columns=CsvColumns(config.csv_separator, config.csv_image_key, config.csv_caption_key)
-        if is_csv
-        else None,
+        csv_columns=config.csv_columns if is_csv else None,
     )
     logging.info(f"The index has {index.number_of_rows:,} rows of {index.number_of_shards:,} shards")
 

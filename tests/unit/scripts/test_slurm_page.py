@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.micro_run import arguments, metrics, run, write_model, write_shards
+from support.micro_run import arguments, metrics, run, write_model
+from support.shard_writing import write_noise_shards
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs" / "slurm.md").read_text(encoding="utf-8")
@@ -44,7 +45,7 @@ def test_the_script_knows_the_size_of_real_files(sizes: Any, tmp_path: Path) -> 
 
 def test_the_formula_gives_the_bytes_that_are_counted(sizes: Any, tmp_path: Path) -> None:
     """W = 3, b = 8, C = 6, at the collectives of a real run."""
-    model, data = write_model(tmp_path / "model"), write_shards(tmp_path / "data", [24] * 3)
+    model, data = write_model(tmp_path / "model"), write_noise_shards(tmp_path / "data", [24] * 3)
     line = arguments(model, data, tmp_path / "logs", "run", loss="isogclr", isogclr_rho=1.0, log_every_n_steps=2)
     run(line, tmp_path, ranks=3)
     assert "**(W − 1) · (b + 1) · 4 · (C + 3)**" in PAGE

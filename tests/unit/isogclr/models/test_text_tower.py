@@ -12,7 +12,7 @@ from transformers import BertModel, DistilBertConfig, DistilBertModel
 
 from isogclr.errors import TextTowerError
 from isogclr.models.text_tower import convert, is_distilbert
-from support.micro_run import WORDS
+from support.shard_writing import WORDS
 
 
 def write_distilbert(folder: Path) -> DistilBertModel:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from isogclr.csv_table import CsvColumns
 from isogclr.errors import InputError, MissingShardError, UnreadableShardError
-from isogclr.shard_index.patterns import CsvColumns, csv_digests, expand_sources, is_csv
+from isogclr.shard_index.patterns import csv_digests, expand_sources, is_csv
 
 
 def test_a_list_is_taken_as_it_is() -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from isogclr.shard_index import ShardIndex
-from support.training_data import open_data, random_transform, read, write_shards
+from support.shard_writing import write_numbered_shards
+from support.training_data import open_data, random_transform, read
 from training.data.position import Batch
 from training.randomness import derive_seed
 from training.settings import DataSettings
@@ -25,7 +26,7 @@ def by_row(batches: list[Batch]) -> dict[int, list[list[float]]]:
 
 
 def draws(folder: Path, epoch: int = 0, world_size: int = 1, **settings: Any) -> dict[int, list[list[float]]]:
-    urls = write_shards(folder / "shards", [12] * 4)
+    urls = write_numbered_shards(folder / "shards", [12] * 4)
     index = ShardIndex.build(urls, folder / "index")
     config = DataSettings(urls, **{"batch_size": 4, "workers": 0, "seed": 1, **settings})
     found: dict[int, list[list[float]]] = {}
@@ -59,7 +60,7 @@ def test_a_row_that_is_drawn_again_looks_different_if_shards_are_resampled(tmp_p
 
 
 def test_generators_of_the_training_process_are_left_alone(tmp_path: Path) -> None:
-    urls = write_shards(tmp_path / "shards", [12])
+    urls = write_numbered_shards(tmp_path / "shards", [12])
     index = ShardIndex.build(urls, tmp_path / "index")
     batches = iter(
         open_data(DataSettings(urls, batch_size=4, workers=0), index, transform=random_transform).epoch(0)

@@ -20,8 +20,8 @@ from isogclr.errors import (
     UnknownShardError,
 )
 from isogclr.shard_index import ShardIndex
-from support.shard_writing import write_shard
-from support.training_data import numbers, open_data, picture, read, tokenize, write_shards
+from support.shard_writing import picture, write_numbered_shards, write_shard
+from support.training_data import numbers, open_data, read, tokenize
 from training.data.epoch import TrainData
 from training.data.image_text import PairFiles, PairInputs
 from training.data.shards import ShardSource
@@ -64,7 +64,7 @@ def test_all_problems_of_a_configuration_are_reported_together() -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_what_is_known_before_the_first_batch(tmp_path: Path, rank: int) -> None:
     """On every rank the same."""
-    urls = write_shards(tmp_path / "shards", [8, 8, 2, 8])
+    urls = write_numbered_shards(tmp_path / "shards", [8, 8, 2, 8])
     index = ShardIndex.build(urls, tmp_path / "index")
 
     def attempt(config: DataSettings, index: ShardIndex | None = index) -> TrainData:
@@ -90,7 +90,7 @@ def test_what_is_known_before_the_first_batch(tmp_path: Path, rank: int) -> None
 
 def test_a_later_epoch_is_checked_before_it_comes(tmp_path: Path) -> None:
     """Which shards meet in a worker changes from epoch to epoch."""
-    urls = write_shards(tmp_path / "shards", [8, 8, 2, 2])
+    urls = write_numbered_shards(tmp_path / "shards", [8, 8, 2, 2])
     index = ShardIndex.build(urls, tmp_path / "index")
     shards = [str(tmp_path / "shards" / f"{shard:05d}.tar") for shard in range(4)]
     source = ShardSource(shards, index, PairFiles(), seed=0)
@@ -119,17 +119,17 @@ class TestNothingUsable:
             data.close()
 
     def test_no_captions(self, tmp_path: Path, workers: int, resampled: bool) -> None:
-        urls = write_shards(tmp_path / "shards", [10], without_caption=range(10))
+        urls = write_numbered_shards(tmp_path / "shards", [10], without_caption=range(10))
         with pytest.raises(NoUsableSampleError, match=r"^none of .* samples has .* extensions json, png, expected"):
             self.first_batch(urls, tmp_path, workers, resampled)
 
     def test_no_image_decodes(self, tmp_path: Path, workers: int, resampled: bool) -> None:
-        urls = write_shards(tmp_path / "shards", [10], broken=range(10))
+        urls = write_numbered_shards(tmp_path / "shards", [10], broken=range(10))
         with pytest.raises(NoUsableSampleError, match=r"^all .* failed to decode, the first is .*00000\.tar 00000"):
             self.first_batch(urls, tmp_path, workers, resampled)
 
     def test_no_shard_opens(self, tmp_path: Path, workers: int, resampled: bool) -> None:
-        urls = write_shards(tmp_path / "shards", [10])
+        urls = write_numbered_shards(tmp_path / "shards", [10])
         ShardIndex.build(urls, tmp_path / "index")
         data = open_data(config_of(urls, workers, resampled=resampled), ShardIndex.load(tmp_path / "index"))
         (tmp_path / "shards" / "00000.tar").unlink()
@@ -140,7 +140,7 @@ class TestNothingUsable:
         data.close()
 
     def test_fewer_than_a_batch(self, tmp_path: Path, workers: int, resampled: bool) -> None:
-        urls = write_shards(tmp_path / "shards", [10], broken=range(4), without_caption=range(4, 8))
+        urls = write_numbered_shards(tmp_path / "shards", [10], broken=range(4), without_caption=range(4, 8))
         if resampled:  # samples may come again, so this is no error
             self.first_batch(urls, tmp_path, workers, resampled)
             return
@@ -149,7 +149,7 @@ class TestNothingUsable:
 
 
 def test_a_resume_without_shards_has_an_end(tmp_path: Path) -> None:
-    urls = write_shards(tmp_path / "shards", [20])
+    urls = write_numbered_shards(tmp_path / "shards", [20])
     data = open_data(config_of(urls), ShardIndex.build(urls, tmp_path / "index"))
     epoch = data.epoch(0)
     position = epoch.first_position.after(next(iter(epoch)))
@@ -159,7 +159,7 @@ def test_a_resume_without_shards_has_an_end(tmp_path: Path) -> None:
 
 
 def test_a_damaged_shard_is_named_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    urls = write_shards(tmp_path / "shards", [20, 20])
+    urls = write_numbered_shards(tmp_path / "shards", [20, 20])
     data = open_data(config_of(urls), ShardIndex.build(urls, tmp_path / "index"))
     damaged = tmp_path / "shards" / "00001.tar"
     whole = damaged.read_bytes()
@@ -171,9 +171,9 @@ def test_a_damaged_shard_is_named_and_left(tmp_path: Path, caplog: pytest.LogCap
 
 
 def test_a_key_that_the_index_does_not_hold(tmp_path: Path) -> None:
-    urls = write_shards(tmp_path / "shards", [8])
+    urls = write_numbered_shards(tmp_path / "shards", [8])
     data = open_data(config_of(urls, workers=1), ShardIndex.build(urls, tmp_path / "index"))
-    write_shards(tmp_path / "shards", [9])
+    write_numbered_shards(tmp_path / "shards", [9])
     with pytest.raises(UnknownKeyError, match=r"^shard 00000\.tar has no key '000008'"):
         read(data.epoch(0))
     data.close()
@@ -190,7 +190,7 @@ def leave(image: Any) -> Any:
 
 
 def test_other_errors_of_a_worker_keep_their_type(tmp_path: Path) -> None:
-    urls = write_shards(tmp_path / "shards", [8])
+    urls = write_numbered_shards(tmp_path / "shards", [8])
     index = ShardIndex.build(urls, tmp_path / "index")
     data = TrainData.open(config_of(urls, workers=1), index, 0, 1, PairInputs(fail, tokenize))
     with pytest.raises(RuntimeError, match="a transform with a fault") as caught:
@@ -200,7 +200,7 @@ def test_other_errors_of_a_worker_keep_their_type(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies(tmp_path: Path) -> None:
-    urls = write_shards(tmp_path / "shards", [8])
+    urls = write_numbered_shards(tmp_path / "shards", [8])
     index = ShardIndex.build(urls, tmp_path / "index")
     data = TrainData.open(config_of(urls, workers=1), index, 0, 1, PairInputs(leave, tokenize))
     with pytest.raises(DataWorkerError, match="a data worker process ended by itself"):

@@ -11,7 +11,8 @@ import torch
 
 from isogclr.errors import DataResumeError
 from isogclr.shard_index import ShardIndex
-from support.training_data import assert_same, numbers, open_data, random_transform, read, write_shards
+from support.shard_writing import write_numbered_shards
+from support.training_data import assert_same, numbers, open_data, random_transform, read
 from training.data import shards as shard_source
 from training.data.position import Position
 from training.settings import DataSettings
@@ -22,7 +23,7 @@ SIZES = [31, 4, 17, 58, 9, 23, 40]
 
 @pytest.fixture
 def shards(tmp_path: Path) -> tuple[str, ShardIndex]:
-    urls = write_shards(tmp_path / "shards", SIZES, broken=[3, 40, 41, 90, 141], without_caption=[12, 100])
+    urls = write_numbered_shards(tmp_path / "shards", SIZES, broken=[3, 40, 41, 90, 141], without_caption=[12, 100])
     return urls, ShardIndex.build(urls, tmp_path / "index")
 
 

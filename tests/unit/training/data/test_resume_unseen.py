@@ -12,7 +12,8 @@ import pytest
 
 from isogclr.errors import DataResumeError, InputError, NoUsableSampleError
 from isogclr.shard_index import ShardIndex
-from support.training_data import numbers, open_data, read, write_shards
+from support.shard_writing import write_numbered_shards
+from support.training_data import numbers, open_data, read
 from training.data import shards as shard_source
 from training.data.position import Batch
 from training.settings import DataSettings
@@ -25,7 +26,7 @@ BATCH = 4
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ShardIndex]:
     folder = tmp_path_factory.mktemp("unseen")
-    urls = write_shards(folder / "shards", SIZES)
+    urls = write_numbered_shards(folder / "shards", SIZES)
     return urls, ShardIndex.build(urls, folder / "index")
 
 
@@ -160,7 +161,7 @@ def test_with_processes_and_the_epoch_after(shards: tuple[str, ShardIndex], work
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_damaged_images_neither_hang_nor_lose_others(tmp_path: Path, world_size: int) -> None:
     broken = {*range(10, 40), 77, 118}  # the whole share of some worker
-    urls = write_shards(tmp_path / "shards", [20] * 6, broken, without_caption=[50])
+    urls = write_numbered_shards(tmp_path / "shards", [20] * 6, broken, without_caption=[50])
     index = ShardIndex.build(urls, tmp_path / "index")
     config = DataSettings(urls, batch_size=BATCH, workers=2, seed=1)
     for left in (range(120), range(30, 36), [77], [77, 50, 3]):
@@ -174,7 +175,7 @@ def test_damaged_images_neither_hang_nor_lose_others(tmp_path: Path, world_size:
 
 @pytest.mark.usefixtures("in_process")
 def test_if_nothing_can_be_decoded_there_is_an_end(tmp_path: Path) -> None:
-    urls = write_shards(tmp_path / "shards", [20] * 2, broken=range(40))
+    urls = write_numbered_shards(tmp_path / "shards", [20] * 2, broken=range(40))
     index = ShardIndex.build(urls, tmp_path / "index")
     data = open_data(DataSettings(urls, batch_size=BATCH, workers=0), index)
     with pytest.raises(NoUsableSampleError, match="failed to decode"):
@@ -183,9 +184,9 @@ def test_if_nothing_can_be_decoded_there_is_an_end(tmp_path: Path) -> None:
 
 def test_rows_that_grew_and_rows_of_other_shards(tmp_path: Path) -> None:
     """A shard that was rewritten has rows in several places; shards that are not trained on are not waited for."""
-    urls = write_shards(tmp_path / "shards", [10, 10, 10])
+    urls = write_numbered_shards(tmp_path / "shards", [10, 10, 10])
     index = ShardIndex.build(urls, tmp_path / "index")
-    write_shards(tmp_path / "shards", [14, 10])  # one has new keys, and both have other ones than before
+    write_numbered_shards(tmp_path / "shards", [14, 10])  # one has new keys, and both have other ones than before
     index = ShardIndex.build(urls, tmp_path / "index")
     part = urls.replace("00002", "00001")
     data = open_data(DataSettings(part, batch_size=1, workers=0), index)

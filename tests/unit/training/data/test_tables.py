@@ -15,7 +15,8 @@ from torchvision.transforms import Compose, Resize, ToTensor
 
 from isogclr.errors import DataError, MissingShardError, TooFewSamplesError, UnreadableShardError
 from isogclr.shard_index import CsvColumns, ShardIndex
-from support.training_data import BROKEN, assert_same, numbers, open_data, picture, random_transform, read
+from support.shard_writing import BROKEN, picture
+from support.training_data import assert_same, numbers, open_data, random_transform, read
 from training.data.source import Pass
 from training.data.tables import CsvSource
 from training.settings import DataSettings
