@@ -1,4 +1,22 @@
-"""CLIP with a learned temperature for every sample: iSogCLR for open_clip."""
+"""CLIP with a learned temperature for every sample: iSogCLR for open_clip. The library.
+
+Reading order:
+
+    objective.py    the paper, equation by equation: the first file to read
+    config.py       options of the losses; schedules.py: quantities that change over a run
+    losses/         the losses and their kernel
+    exchange.py     the new state of a step, from all ranks to all ranks
+    distributed.py  collectives, messages, failures: the only importer of torch.distributed
+    shard_index/    (shard, key) → row; csv_table.py: tables of images and captions
+    state/          row → state: the store, its snapshots, joint commits
+    durable.py      files that appear completely or not at all
+    models/         model configurations, checkpoints, embeddings
+    evaluation/     `isogclr eval`
+    report/         `isogclr report`
+    demo.py         `isogclr demo`, on the emoji of demo_data/
+    cli.py          the command `isogclr`
+    errors.py       every exception
+"""
 
 from __future__ import annotations
 

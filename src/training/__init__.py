@@ -2,7 +2,7 @@
 
 Where to begin reading:
 
-    main.py              signals first, then `run`
+    main.py              signals.py first, then `run`
     run.py               the story of a run, top to bottom
     epochs.py            epoch after epoch: train, evaluate, commit
     steps/               one epoch, step by step

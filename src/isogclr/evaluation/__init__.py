@@ -3,17 +3,17 @@
 clip_benchmark's data sets, prompts and classifier do the measuring; models come from `isogclr.models`. In the order
 in which to read them:
 
-`command`           the body of `isogclr eval`, from the disk to files and a table: begin here
-`suites`            which data sets there are, and what is measured on them
-`data_folders`      finds a data set on disk and checks it before anything runs
-`native`            folders as clip_benchmark reads them, checked file by file
-`webdataset_copy`   the same of webdataset copies
-`download`          lets clip_benchmark fetch a data set, on demand only
-`measure`           one model on one data set
-`metrics`           what clip_benchmark can not do on current packages, or wastes
-`damage`            which image it was, when reading failed
-`results`           one JSON file per result; also the cache
-`paper`             the published figures, from paper.json
-`result_tables`     our rows beside the paper's
-`in_training`       a suite on the model that is being trained, for use by a trainer
+    command.py          the body of `isogclr eval`, from the disk to files and a table: begin here
+    suites.py           which data sets there are, and what is measured on them
+    data_folders.py     finds a data set on disk and checks it before anything runs
+    native.py           folders as clip_benchmark reads them, checked file by file
+    webdataset_copy.py  the same of webdataset copies
+    download.py         lets clip_benchmark fetch a data set, on demand only
+    measure.py          one model on one data set
+    metrics.py          what clip_benchmark can not do on current packages, or wastes
+    damage.py           which image it was, when reading failed
+    results.py          one JSON file per result; also the cache
+    paper.py            the published figures, from paper.json
+    result_tables.py    our rows beside the paper's
+    in_training.py      a suite on the model that is being trained, for use by a trainer
 """

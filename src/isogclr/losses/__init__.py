@@ -1,4 +1,16 @@
-"""The losses, by name."""
+"""The losses, by name.
+
+Reading order:
+
+    base.py              the contract: features and state in, a value with gradients and new state out
+    isogclr.py           iSogCLR; sogclr.py is the same with a fixed temperature
+    moving_average.py    the common course of both: gather, statistics, moving average, gradients, new state
+    kernel.py            softmax statistics and feature gradients in tiles of anchors
+    pairs.py             the features of all ranks
+    inputs.py            checks of what a loss is called with
+    cyclip.py            CyCLIP
+    open_clip_losses.py  open_clip's own, unchanged
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,12 @@
 
 Our parser takes its own flags first and knows no abbreviations; the rest goes to open_clip's. Otherwise open_clip's
 parser, which completes abbreviations, would read `--loss isogclr` as `--loss-dist-impl isogclr`.
+
+Reading order:
+
+    flags.py       our flags; loss_flags.py: those of the losses, from their configurations
+    refusals.py    what can not be honoured, or means something else than its reader may think
+    values.py      from flags to settings
 """
 
 from __future__ import annotations
