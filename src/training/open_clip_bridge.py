@@ -1,6 +1,6 @@
 """The only importer of open_clip_train. What of it we use stands here; a contract test pins it.
 
-Its functions take the `args` of its command line, so that object lives here and in `params.py`, nowhere else.
+Its functions take the `args` of its command line, so that object lives here and in `params`, nowhere else.
 """
 
 from __future__ import annotations

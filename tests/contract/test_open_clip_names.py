@@ -121,7 +121,7 @@ def test_every_flag_of_open_clip_is_honoured_by_somebody(monkeypatch: pytest.Mon
     known = [flag for flags in FLAGS.values() for flag in flags.split()]
     assert len(known) == len(set(known))
     there = flags_of_open_clip(monkeypatch)
-    assert there - set(known) == set(), "new flags: honour them in params.py or the bridge, or refuse them by name"
+    assert there - set(known) == set(), "new flags: honour them in params or the bridge, or refuse them by name"
     assert set(known) - there == set(), "flags that open_clip has dropped"
 
 
@@ -203,30 +203,38 @@ def digest(function: Callable[..., Any]) -> str:
 
 # Their work is done again in `training`; the module says where.
 REPEATED: list[tuple[Callable[..., Any], str, str]] = [
-    (open_clip_train.main.main, "run.py, session.py, model.py, optimization.py, checkpoint.py", "90c2096dcec85aad"),
-    (open_clip_train.main.random_seed, "model.py", "aca5fdf6f07ae068"),
-    (open_clip_train.main.get_latest_checkpoint, "resume.py", "c6cb1eb32f88f98e"),
-    (open_clip_train.train.train_one_epoch, "loop.py, step.py, optimization.py", "37c2381ee38602e1"),
+    (
+        open_clip_train.main.main,
+        "run.py, epochs.py, model.py, steps/, commits/",
+        "90c2096dcec85aad",
+    ),
+    (open_clip_train.main.random_seed, "randomness.py", "aca5fdf6f07ae068"),
+    (open_clip_train.main.get_latest_checkpoint, "commits/resume.py", "c6cb1eb32f88f98e"),
+    (
+        open_clip_train.train.train_one_epoch,
+        "steps/",
+        "37c2381ee38602e1",
+    ),
     (open_clip_train.train.evaluate, "open_clip_bridge.py: what it wants of args", "82a886ff1a131bde"),
     (open_clip_train.zero_shot.zero_shot_eval, "open_clip_bridge.py: what it wants of args", "fca31c94306db8d5"),
-    (open_clip_train.params.parse_args, "params.py", "238ba0e9e7217fd2"),
-    (open_clip_train.params.get_default_params, "params.py", "0b4349dd1e276aa8"),
+    (open_clip_train.params.parse_args, "params/", "238ba0e9e7217fd2"),
+    (open_clip_train.params.get_default_params, "params/", "0b4349dd1e276aa8"),
     (
         open_clip_train.distributed.init_distributed_device,
         "open_clip_bridge.py: what it sets in args",
         "ad4416133f18c620",
     ),
-    (open_clip_train.data.get_wds_dataset, "shard_source.py, stream.py, data.py", "fed9596654e3cd59"),
-    (open_clip_train.data.detshuffle2, "shard_source.py", "2d66e8c7817adb36"),
-    (open_clip_train.data.ResampledShards2, "shard_source.py", "46636a9d6d63818f"),
+    (open_clip_train.data.get_wds_dataset, "data/shards.py, data/worker.py, data/epoch.py", "fed9596654e3cd59"),
+    (open_clip_train.data.detshuffle2, "data/shards.py", "2d66e8c7817adb36"),
+    (open_clip_train.data.ResampledShards2, "data/shards.py", "46636a9d6d63818f"),
     (open_clip_train.data.group_by_keys_nothrow, "isogclr/shard_index", "cd7c95225e63880d"),
-    (open_clip_train.data.filter_no_caption_or_no_image, "shard_source.py", "b293183556b19109"),
-    (open_clip_train.data.CsvDataset, "table_source.py", "ab75bf77225e63a2"),
-    (open_clip_train.data.get_csv_dataset, "table_source.py", "68b3a9031ec4cae8"),
-    (open_clip_train.data.SyntheticDataset, "table_source.py", "dcbe4513cd659422"),
-    (open_clip_train.data.get_synthetic_dataset, "table_source.py", "778ba12e0cb1a34d"),
-    (open_clip_train.data.get_dataset_fn, "data_config.py", "8e3cfc7608a7a6ef"),
-    (open_clip.create_loss, "loss_setup.py", "78044133292a9914"),
+    (open_clip_train.data.filter_no_caption_or_no_image, "data/image_text.py", "b293183556b19109"),
+    (open_clip_train.data.CsvDataset, "data/tables.py", "ab75bf77225e63a2"),
+    (open_clip_train.data.get_csv_dataset, "data/tables.py", "68b3a9031ec4cae8"),
+    (open_clip_train.data.SyntheticDataset, "data/tables.py", "dcbe4513cd659422"),
+    (open_clip_train.data.get_synthetic_dataset, "data/tables.py", "778ba12e0cb1a34d"),
+    (open_clip_train.data.get_dataset_fn, "settings.py", "8e3cfc7608a7a6ef"),
+    (open_clip.create_loss, "loss.py", "78044133292a9914"),
 ]
 
 
