@@ -103,8 +103,7 @@ class TestPreserved:
         expected = draw()
         seed_everything(1)
         with pytest.raises(KeyError), generators_preserved():
-            draw()
-            raise KeyError
+            raise KeyError(draw())
         assert draw() == expected
 
 

@@ -66,9 +66,7 @@ class TestShare:
 
 
 class TestBatches:
-    @given(
-        total=st.integers(1, 300), batch_size=FEW, world_size=st.integers(1, 5), workers=FEW, accumulation=FEW
-    )
+    @given(total=st.integers(1, 300), batch_size=FEW, world_size=st.integers(1, 5), workers=FEW, accumulation=FEW)
     def test_enough_for_the_largest_share_and_no_step_more(
         self, total: int, batch_size: int, world_size: int, workers: int, accumulation: int
     ) -> None:
@@ -90,7 +88,5 @@ class TestBatches:
     ("unseen", "seen", "num_samples", "expected"),
     [(30, 70, 100, 30), (30, 70, 120, 30), (30, 70, 80, 10), (30, 70, 70, 0), (30, 70, 60, 0), (95, 5, 50, 45)],
 )
-def test_a_short_epoch_ends_after_its_own_number(
-    unseen: int, seen: int, num_samples: int, expected: int
-) -> None:
+def test_a_short_epoch_ends_after_its_own_number(unseen: int, seen: int, num_samples: int, expected: int) -> None:
     assert how_many(unseen, seen, num_samples, samples=100) == expected
