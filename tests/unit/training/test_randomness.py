@@ -108,7 +108,7 @@ class TestPreserved:
 
 
 class TestCapture:
-    @settings(max_examples=10, deadline=None)
+    @settings(max_examples=10)
     @given(seed=st.integers(0, 1 << 31), before=st.integers(0, 3))
     def test_round_trip_through_json(self, seed: int, before: int) -> None:
         seed_everything(seed)

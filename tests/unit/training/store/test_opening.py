@@ -147,7 +147,7 @@ class TestStore:
 def index_of_node(messages: Messages, folder: Path, sees_that_of_rank_0: bool, has_same_shards: bool) -> str:
     """Two nodes of one rank each; what was raised."""
     rank = messages.ranks.rank
-    config = shards(folder / f"data-{rank}", 3, 4 if has_same_shards or rank == 0 else 5)
+    config = shards(folder / f"data-{rank}", 3, 4 if has_same_shards or rank == 0 else 40)
     path = folder / ("index" if sees_that_of_rank_0 else f"index-{rank}")
     try:
         open_index(config, path, messages, Node(rank, 2, rank, is_first_rank=True))

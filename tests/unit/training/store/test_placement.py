@@ -71,7 +71,7 @@ class TestOrder:
     def test_what_is_not_there_is_passed_over(self, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
         run = machine.make("logs/run")
         machine.share(run)
-        monkeypatch.setenv("SLURM_TMPDIR", str(run / "nowhere"))
+        monkeypatch.setenv("SLURM_TMPDIR", str(machine.make("slurm") / "nowhere"))
         assert choose(run).path.is_relative_to(machine.make("tmp"))
         monkeypatch.delenv("SLURM_TMPDIR")
         assert choose(run).path.is_relative_to(machine.make("tmp"))
