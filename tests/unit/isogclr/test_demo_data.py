@@ -89,8 +89,10 @@ def test_licences_are_permissive_and_their_texts_are_there(train: dict[str, Samp
         assert entry["license"] in PERMISSIVE
         assert f"| {name} |" in notice
         assert entry["origin"] in notice or name == "noto-v1"
-    for text in re.findall(r"LICENSES/[\w.-]+\.txt", notice):
-        assert len((demo_data.FOLDER / text).read_text(encoding="utf-8")) > 900
+    texts = {demo_data.FOLDER / name for name in re.findall(r"LICENSES/[\w.-]+\.txt", notice)}
+    assert texts == set((demo_data.FOLDER / "LICENSES").iterdir())
+    for text in texts:
+        assert len(text.read_text(encoding="utf-8")) > 900
     assert {json.loads(sample["json"])["license"] for sample in train.values()} <= PERMISSIVE
 
 
