@@ -127,4 +127,4 @@ class Epochs:
             return data.resume_at(position)
         changes = "; ".join(position.set_up.differences(data.set_up)) or "it had changed before"
         logging.info(f"The set-up has changed ({changes}): going on with the samples that this epoch has not seen")
-        return data.resume_unseen(progress.epoch, seen_in_epoch(self.table.store, progress.epoch))
+        return data.resume_rest(progress.epoch, seen_in_epoch(self.table.store, progress.epoch))

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from training.data.source import Pass, RawSample, Samples
+from training.data.image_text import PairFiles
+from training.data.rest import Rest, SeenRows
+from training.data.sample import RawSample, SampleFiles
+from training.data.source import Pass, Samples
 from training.data.tally import Tally
-from training.data.unseen import SeenRows, Unseen
 
 
 @dataclass
@@ -36,6 +38,7 @@ class MemorySource:
     passes: list[Pass] = field(default_factory=list)
     decoded: list[int] = field(default_factory=list)
     closed: int = 0
+    files: SampleFiles = field(default_factory=PairFiles)
     digest: str = "memory"
 
     @property
@@ -54,13 +57,13 @@ class MemorySource:
         rounds = count() if self.endless else range(1)
         return self._samples(which, (row for _ in rounds for row in own))
 
-    def unseen(self, epoch: int, seen: np.ndarray[Any, np.dtype[np.bool_]], num_samples: int) -> Unseen:
+    def rest(self, epoch: int, seen: np.ndarray[Any, np.dtype[np.bool_]], num_samples: int) -> Rest:
         left = int(np.count_nonzero(~seen))
-        return Unseen(epoch, left, SeenRows(seen), np.array([left]))
+        return Rest(epoch, left, SeenRows(seen), np.array([left]))
 
-    def draw_unseen(self, which: Pass, unseen: Unseen, tally: Tally) -> Samples:
-        left = unseen.seen.unseen(range(self.samples)).tolist()
-        share = unseen.share(which.part.number, which.part.parts)
+    def draw_rest(self, which: Pass, rest: Rest, tally: Tally) -> Samples:
+        left = rest.seen.unseen(range(self.samples)).tolist()
+        share = rest.share(which.part.number, which.part.parts)
         return self._samples(which, iter(left[share.start : share.stop]))
 
     def _samples(self, which: Pass, rows: Iterator[int]) -> Samples:

@@ -50,7 +50,7 @@ def open_data(
 def read(epoch: EpochBatches) -> list[Batch]:
     """All batches, counted."""
     batches = list(epoch)
-    assert len(batches) == epoch.batches
+    assert len(batches) == epoch.count
     return batches
 
 

@@ -8,6 +8,6 @@ Reading order:
     sample.py    what a sample is; image_text.py: a picture and its caption
     worker.py    one data worker: draw, decode, augment, collect
     loader.py    torch's DataLoader around the workers
-    unseen.py    what is left of an epoch after a change of set-up
+    rest.py      what is left of an epoch after a change of set-up
     tally.py     what became of the samples that a worker has read
 """

@@ -1,7 +1,7 @@
 """The training data of one rank: whole epochs, and the rest of an epoch that was interrupted.
 
     data = TrainData.open(config, index, rank, world_size, PairInputs(transform, tokenizer), pin_memory)
-    epoch = data.epoch(3)                       # or data.resume_at(position), data.resume_unseen(3, seen)
+    epoch = data.epoch(3)                       # or data.resume_at(position), data.resume_rest(3, seen)
     position = epoch.first_position
     for batch in epoch:
         ...
@@ -41,11 +41,11 @@ class EpochBatches:
     """The batches of an epoch, or of what is left of it, on one rank.
 
     Attributes:
-        batches: how many there are, the same on all ranks.
+        count: how many there are, the same on all ranks.
         first_position: where the first one begins.
     """
 
-    batches: int
+    count: int
     first_position: Position
     _loader: Loader
     _order: Order
@@ -186,7 +186,7 @@ class TrainData:
             self.batches_per_epoch - position.batches, position, self._loader, order, keep_generator
         )
 
-    def resume_unseen(self, epoch: int, seen: npt.NDArray[np.bool_]) -> EpochBatches:
+    def resume_rest(self, epoch: int, seen: npt.NDArray[np.bool_]) -> EpochBatches:
         """The rest of an epoch that was begun with other ranks, workers or batches: the rows it has not seen.
 
         Each of them comes once; only the last batches of the workers are filled up with repetitions.
@@ -199,12 +199,12 @@ class TrainData:
             )
         if seen.shape != (self.rows,) or seen.dtype != np.bool_:
             raise InputError(f"seen: expected {self.rows:,} booleans, found {seen.dtype} of shape {seen.shape}")
-        unseen = self._source.unseen(epoch, seen, self._num_samples)
-        batches = unseen.batches(
+        rest = self._source.rest(epoch, seen, self._num_samples)
+        batches = rest.number_of_batches(
             self._config.batch_size, self._loader.world_size, self._loader.workers, self._config.accumulation
         )
         position = Position(epoch, 0, (0,) * self._loader.workers, self.set_up, unseen=True)
-        order = Order(epoch, batches, 0, position.drawn, unseen)
+        order = Order(epoch, batches, 0, position.drawn, rest)
         return EpochBatches(batches, position, self._loader, order, _keep_generator=True)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from isogclr.errors import IsogclrError
 from training.data.position import Batch, Part
-from training.data.unseen import Unseen
+from training.data.rest import Rest
 from training.data.worker import Preparation, Task, WorkerStream
 from training.randomness import generators_preserved
 from training.ranks.failures import worker_death
@@ -30,7 +30,7 @@ class Order:
     batches: int
     done: int
     drawn: tuple[int, ...]
-    unseen: Unseen | None = None
+    rest: Rest | None = None
 
 
 class Loader:
@@ -53,7 +53,7 @@ class Loader:
 
     def start(self, order: Order) -> Iterator[Batch]:
         """Read this order, instead of any that was not finished."""
-        if order.unseen is not None:
+        if order.rest is not None:
             self.close()  # running workers can not be told which rows were seen
         self._dataset.set_order(order)
         if self._loader is None:
@@ -90,14 +90,14 @@ class _Streams(IterableDataset[Batch]):
         self._batch_size = batch_size
         self._preparation = preparation
         self._part = part
-        self._unseen: Unseen | None = None
-        # Shared with running workers: epoch, batches, done, whether it is the unseen rest, drawn of each worker.
+        self._rest: Rest | None = None
+        # Shared with running workers: epoch, batches, done, whether it is a rest, drawn of each worker.
         self._numbers = multiprocessing.Array("q", 4 + part.workers, lock=False)
 
     def set_order(self, order: Order) -> None:
-        if order.unseen is not None:
-            self._unseen = order.unseen
-        self._numbers[:] = [order.epoch, order.batches, order.done, order.unseen is not None, *order.drawn]
+        if order.rest is not None:
+            self._rest = order.rest
+        self._numbers[:] = [order.epoch, order.batches, order.done, order.rest is not None, *order.drawn]
 
     def __iter__(self) -> Iterator[Any]:
         process = get_worker_info()
@@ -110,7 +110,7 @@ class _Streams(IterableDataset[Batch]):
             batches=_turns(batches, worker, workers) - _turns(done, worker, workers),
             batch_size=self._batch_size,
             skip=drawn[worker],
-            unseen=self._unseen if is_rest else None,
+            rest=self._rest if is_rest else None,
         )
         stream = iter(WorkerStream(task, self._preparation))
         return _sending_errors(stream) if process else _keeping_generators(stream)

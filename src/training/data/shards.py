@@ -14,10 +14,10 @@ from webdataset.filters import shuffle
 
 from isogclr.errors import NoUsableSampleError, TooFewSamplesError
 from isogclr.shard_index import ShardIndex
+from training.data.rest import Rest, SeenRows, how_many
 from training.data.sample import RawSample, SampleFiles
 from training.data.source import Pass, Samples
 from training.data.tally import Tally
-from training.data.unseen import SeenRows, Unseen, how_many
 from training.open_clip_bridge import tarfile_to_samples
 from training.randomness import derive_seed
 
@@ -113,7 +113,7 @@ class ShardSource:
                 with contextlib.suppress(OSError):  # of a command that failed; the reader has said so
                     source["stream"].close()
 
-    def unseen(self, epoch: int, seen: npt.NDArray[np.bool_], num_samples: int) -> Unseen:
+    def rest(self, epoch: int, seen: npt.NDArray[np.bool_], num_samples: int) -> Rest:
         shards = self._distinct_order(epoch)
         ranges = [self.index.row_ranges(self._numbers[position]) for position in shards]
         counts = np.array(
@@ -121,27 +121,27 @@ class ShardSource:
         )
         visited = sum(len(rows) for one in ranges for rows in one) - int(counts.sum())
         total = how_many(int(counts.sum()), visited, num_samples, self.samples)
-        return Unseen(epoch, total, SeenRows(seen), counts)
+        return Rest(epoch, total, SeenRows(seen), counts)
 
     def _distinct_order(self, epoch: int) -> list[int]:
         """A shard that is named twice is visited once: a row that was seen is seen."""
         first = {self._numbers[position]: position for position in reversed(self.epoch_order(epoch))}
         return list(reversed(first.values()))
 
-    def draw_unseen(self, which: Pass, unseen: Unseen, tally: Tally) -> Samples:
-        return self._shuffled(self._read_unseen(which, unseen, tally), which, "unseen")
+    def draw_rest(self, which: Pass, rest: Rest, tally: Tally) -> Samples:
+        return self._shuffled(self._read_rest(which, rest, tally), which, "unseen")
 
-    def _read_unseen(self, which: Pass, unseen: Unseen, tally: Tally) -> Samples:
-        places = unseen.share(which.part.number, which.part.parts)
-        ends = np.cumsum(unseen.counts)
+    def _read_rest(self, which: Pass, rest: Rest, tally: Tally) -> Samples:
+        places = rest.share(which.part.number, which.part.parts)
+        ends = np.cumsum(rest.counts)
         order = self._distinct_order(which.epoch)
         first = int(np.searchsorted(ends, places.start, side="right"))
         for shard in range(first, len(order)):
-            begin = int(ends[shard] - unseen.counts[shard])
+            begin = int(ends[shard] - rest.counts[shard])
             if begin >= places.stop:
                 return
             ranges = self.index.row_ranges(self._numbers[order[shard]])
-            rows = np.concatenate([unseen.seen.unseen(one) for one in ranges] or [np.arange(0)])
+            rows = np.concatenate([rest.seen.unseen(one) for one in ranges] or [np.arange(0)])
             wanted = set(rows[max(0, places.start - begin) : places.stop - begin].tolist())
             yield from self._read_rows(self.urls[order[shard]], wanted, tally)
 

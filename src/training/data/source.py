@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from training.data.position import Part
+from training.data.rest import Rest
 from training.data.sample import RawSample, SampleFiles
 from training.data.tally import Tally
-from training.data.unseen import Unseen
 
 
 class Pass(NamedTuple):
@@ -56,11 +56,11 @@ class Source(Protocol):
         """The samples of a pass, shuffled."""
         ...
 
-    def unseen(self, epoch: int, seen: npt.NDArray[np.bool_], num_samples: int) -> Unseen:
+    def rest(self, epoch: int, seen: npt.NDArray[np.bool_], num_samples: int) -> Rest:
         """What an epoch has still to visit."""
         ...
 
-    def draw_unseen(self, which: Pass, unseen: Unseen, tally: Tally) -> Samples:
+    def draw_rest(self, which: Pass, rest: Rest, tally: Tally) -> Samples:
         """The share of one worker in that, shuffled."""
         ...
 

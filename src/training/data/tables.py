@@ -18,10 +18,10 @@ from isogclr.csv_table import read_table
 from isogclr.errors import DataError
 from isogclr.shard_index import ShardIndex
 from training.data.image_text import PairFiles
+from training.data.rest import Rest, SeenRows, how_many
 from training.data.sample import RawSample, SampleFiles
 from training.data.source import Pass, Samples
 from training.data.tally import Tally
-from training.data.unseen import SeenRows, Unseen, how_many
 from training.settings import DataSettings
 
 Positions = npt.NDArray[np.int64]
@@ -64,20 +64,20 @@ class PositionSource:
         batches = mine[: len(mine) // self._batch_size * self._batch_size].reshape(-1, self._batch_size)
         return self._samples(batches[worker::workers].reshape(-1))
 
-    def unseen(self, epoch: int, seen: npt.NDArray[np.bool_], num_samples: int) -> Unseen:
+    def rest(self, epoch: int, seen: npt.NDArray[np.bool_], num_samples: int) -> Rest:
         visited = int(np.count_nonzero(seen[self._rows_of(np.arange(self.samples))]))
         left = self.samples - visited
-        return Unseen(
+        return Rest(
             epoch,
             how_many(left, visited, num_samples, self.samples),
             SeenRows(seen),
             np.array([left], dtype=np.int64),
         )
 
-    def draw_unseen(self, which: Pass, unseen: Unseen, tally: Tally) -> Samples:
+    def draw_rest(self, which: Pass, rest: Rest, tally: Tally) -> Samples:
         order = self._permutation(which.epoch)
-        left = order[~unseen.seen.contains(self._rows_of(order))]
-        share = unseen.share(which.part.number, which.part.parts)
+        left = order[~rest.seen.contains(self._rows_of(order))]
+        share = rest.share(which.part.number, which.part.parts)
         return self._samples(left[share.start : share.stop])
 
     def _samples(self, positions: Positions) -> Samples:

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from training.data.position import Batch, Part
+from training.data.rest import Rest
 from training.data.sample import RawSample
 from training.data.source import Pass, Samples, Source
 from training.data.tally import Tally
-from training.data.unseen import Unseen
 from training.randomness import derive_seed, seed_augmentation
 
 _PATIENCE = 100_000  # samples in a row of which none is usable, where a pass has no end
@@ -70,7 +70,7 @@ class Task:
 
     Attributes:
         skip: samples to draw without decoding, those of the batches that were given before.
-        unseen: what is left of the epoch after a change of set-up; None for the epoch in its own order.
+        rest: what is left of the epoch after a change of set-up; None for the epoch in its own order.
     """
 
     epoch: int
@@ -78,7 +78,7 @@ class Task:
     batches: int
     batch_size: int
     skip: int = 0
-    unseen: Unseen | None = None
+    rest: Rest | None = None
 
 
 class WorkerStream:
@@ -92,8 +92,8 @@ class WorkerStream:
         self._task = task
         self._preparation = preparation
         self._source = preparation.source
-        self._unseen = task.unseen
-        self._carries = task.unseen is not None or not preparation.source.drops_last
+        self._rest = task.rest
+        self._carries = task.rest is not None or not preparation.source.drops_last
         self._collected: list[Prepared] = []
         self._drawn = 0
         self._given = 0
@@ -130,9 +130,9 @@ class WorkerStream:
                         return
 
     def _samples(self, which: Pass, tally: Tally) -> Samples:
-        if self._unseen is not None:
-            return self._source.draw_unseen(which, self._unseen, tally)
-        if self._task.unseen is not None:  # nothing usable is left for this worker, so take what there is
+        if self._rest is not None:
+            return self._source.draw_rest(which, self._rest, tally)
+        if self._task.rest is not None:  # nothing usable is left for this worker, so take what there is
             which = which._replace(part=Part(rank=0, world_size=1, worker=0, workers=1))
         return self._source.draw(which, tally)
 
@@ -151,9 +151,9 @@ class WorkerStream:
 
     def _find_others(self, tally: Tally) -> None:
         """If no image of the unseen rows can be decoded, fill with other samples: all ranks wait for a batch."""
-        if self._unseen is None:
+        if self._rest is None:
             raise tally.complaint(self._task.batch_size)
         logging.warning(
             "none of the %d samples that were left for a data worker is usable; it repeats others", tally.drawn
         )
-        self._unseen = None
+        self._rest = None

@@ -70,7 +70,7 @@ class Loop:
         progress, reporter = self._progress, self._parts.reporter
         progress.position = batches.first_position
         accumulation = self._parts.accumulation
-        steps = batches.batches // accumulation
+        steps = batches.count // accumulation
         increment = (progress.steps_per_epoch - progress.done) / steps if steps else 0.0
         self._parts.model.train()
         reporter.begin()

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 
 from isogclr.state.pending import Update
-from isogclr.state.schema import ISOGCLR
 from isogclr.state.writer import WriterThread
+from support.store_cases import ISOGCLR
 
 
 def update(step: int) -> Update:

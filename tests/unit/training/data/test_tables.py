@@ -113,7 +113,7 @@ def test_resume_by_unseen_rows(tmp_path: Path, world_size: int, left: int) -> No
     seen = np.ones(SAMPLES, dtype=bool)
     seen[np.random.default_rng(0).permutation(SAMPLES)[:left]] = False
     ranks = [
-        read(open_data(config_of(table), index, rank, world_size).resume_unseen(2, seen))
+        read(open_data(config_of(table), index, rank, world_size).resume_rest(2, seen))
         for rank in range(world_size)
     ]
     found = [number for rank in ranks for number in numbers(rank)]

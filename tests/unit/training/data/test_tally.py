@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from isogclr.errors import DataError, NoUsableSampleError, TooFewSamplesError
+from training.data.image_text import PairFiles
 from training.data.tally import Tally
 
 
@@ -14,33 +15,37 @@ from training.data.tally import Tally
     ("tally", "kind", "said"),
     [
         (
-            Tally(unreadable_shards=1_200, first_shard_error="a.tar: OSError('gone')"),
+            Tally(PairFiles(), unreadable_shards=1_200, first_shard_error="a.tar: OSError('gone')"),
             NoUsableSampleError,
             "tried 1,200 times to read a shard and got no sample, first from a.tar: OSError('gone')",
         ),
         (
-            Tally(drawn=7, undecodable=5, first_decoding_error="a.tar 7: x"),
+            Tally(PairFiles(), drawn=7, undecodable=5, first_decoding_error="a.tar 7: x"),
             NoUsableSampleError,
             "all 5 images that a data worker has read failed to decode, the first is a.tar 7: x",
         ),
         (
-            Tally(drawn=9, extensions={"json", "gif"}),
+            Tally(PairFiles(), drawn=9, extensions={"json", "gif"}),
             NoUsableSampleError,
             "none of 9 samples has a caption and an image; found the extensions gif, json, expected .txt and",
         ),
         (
-            Tally(drawn=9),
+            Tally(PairFiles(), drawn=9),
             NoUsableSampleError,
             "none of 9 samples has a caption and an image; found the extensions nothing, expected",
         ),
         (
-            Tally(drawn=12, usable=6, undecodable=2),
+            Tally(PairFiles(), drawn=12, usable=6, undecodable=2),
             TooFewSamplesError,
             "hold 6 usable samples (4 without image or caption, 2 undecodable), fewer than one batch of 1,024",
         ),
-        (Tally(), TooFewSamplesError, "hold 0 usable samples (0 without image or caption, 0 undecodable)"),
         (
-            Tally(drawn=2, usable=2, unreadable_shards=3, first_shard_error="a.tar: x"),
+            Tally(PairFiles()),
+            TooFewSamplesError,
+            "hold 0 usable samples (0 without image or caption, 0 undecodable)",
+        ),
+        (
+            Tally(PairFiles(), drawn=2, usable=2, unreadable_shards=3, first_shard_error="a.tar: x"),
             TooFewSamplesError,
             "hold 2 usable samples",
         ),
@@ -54,13 +59,13 @@ def test_the_complaint_names_the_evidence(tally: Tally, kind: type[DataError], s
 
 
 def test_few_extensions_are_shown() -> None:
-    said = str(Tally(drawn=1, extensions={f"e{number:02d}" for number in range(40)}).complaint(8))
+    said = str(Tally(PairFiles(), drawn=1, extensions={f"e{number:02d}" for number in range(40)}).complaint(8))
     assert "e11, expected" in said
     assert "e12" not in said
 
 
 def test_an_undecodable_image_is_counted_and_the_first_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    tally = Tally(drawn=4, usable=1)
+    tally = Tally(PairFiles(), drawn=4, usable=1)
     with caplog.at_level(logging.WARNING):
         tally.note_undecodable("a.tar one", ValueError("first"))
         tally.note_undecodable("a.tar two", ValueError("second"))
@@ -73,7 +78,7 @@ def test_an_undecodable_image_is_counted_and_the_first_is_kept(caplog: pytest.Lo
 
 
 def test_a_damaged_shard_is_counted_and_the_first_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    tally = Tally()
+    tally = Tally(PairFiles())
     with caplog.at_level(logging.WARNING):
         tally.note_shard("a.tar", OSError("first"))
         tally.note_shard("b.tar", OSError("second"))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from isogclr.errors import NoUsableSampleError, TooFewSamplesError
 from support.memory_source import MemorySource
+from training.data.image_text import PairInputs
 from training.data.position import Batch, Part
 from training.data.worker import Preparation, Task, WorkerStream
 from training.randomness import generators_preserved
@@ -39,14 +40,15 @@ def second_input(row: int) -> Tensor:
 
 def stream(source: MemorySource, batches: int, *, seed: int = 0, **task: Any) -> WorkerStream:
     """The only place here that knows how a stream is made."""
-    prepared = Preparation(source, first_input, second_input, seed)
+    prepared = Preparation(source, PairInputs(first_input, second_input), seed)
     whole = {"epoch": 0, "part": ALONE, "batch_size": 4, **task}
     return WorkerStream(Task(batches=batches, **whole), prepared)
 
 
 def inputs(batch: Batch) -> tuple[Tensor, Tensor]:
     """The only place here that knows how a batch holds what the model takes."""
-    return batch.images, batch.texts
+    first, second = batch.inputs
+    return first, second
 
 
 def read(source: MemorySource, batches: int, **task: Any) -> list[Batch]:
@@ -195,32 +197,32 @@ class TestAugmentation:
         assert torch.equal(inputs(first)[0], inputs(second)[0])
 
 
-def unseen(source: MemorySource, seen: set[int]) -> Any:
-    return source.unseen(0, np.array([row in seen for row in range(source.samples)]), source.samples)
+def rest(source: MemorySource, seen: set[int]) -> Any:
+    return source.rest(0, np.array([row in seen for row in range(source.samples)]), source.samples)
 
 
 class TestUnseen:
     def test_what_is_left_comes_first_and_the_batch_is_filled(self) -> None:
         """Even of shards, whose last samples are dropped else: nobody else would visit them."""
         source = MemorySource(9, drops_last=True)
-        found = read(source, 2, unseen=unseen(source, {0, 2, 4, 6}))
+        found = read(source, 2, rest=rest(source, {0, 2, 4, 6}))
         assert rows(found) == [[1, 3, 5, 7], [8, 1, 3, 5]]
 
     def test_workers_share_it(self) -> None:
         source = MemorySource(9)
-        left = unseen(source, {0})
+        left = rest(source, {0})
         parts = [Part(0, 1, worker, 2) for worker in range(2)]
-        assert [rows(read(source, 1, part=part, unseen=left)) for part in parts] == [[[1, 2, 3, 4]], [[5, 6, 7, 8]]]
+        assert [rows(read(source, 1, part=part, rest=left)) for part in parts] == [[[1, 2, 3, 4]], [[5, 6, 7, 8]]]
 
     def test_who_has_nothing_usable_repeats_others(self, caplog: pytest.LogCaptureFixture) -> None:
         """All ranks wait for a batch: it comes from all of the data, whichever worker asks."""
         source = MemorySource(6, broken={4, 5})
         with caplog.at_level(logging.WARNING):
-            found = read(source, 1, part=Part(0, 1, 1, 2), unseen=unseen(source, {0, 1, 2}))
+            found = read(source, 1, part=Part(0, 1, 1, 2), rest=rest(source, {0, 1, 2}))
         assert rows(found) == [[0, 1, 2, 3]]
         assert "none of the 2 samples that were left for a data worker is usable; it repeats others" in caplog.text
 
     def test_but_not_where_nothing_is_usable_at_all(self) -> None:
         source = MemorySource(6, broken=range(6))
         with pytest.raises(NoUsableSampleError, match="all 6 images"):
-            read(source, 1, unseen=unseen(source, {0, 1}))
+            read(source, 1, rest=rest(source, {0, 1}))

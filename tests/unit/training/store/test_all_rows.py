@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isogclr.state import GLOBAL_TEMPERATURE, ISOGCLR, MemoryStore, Schema
+from isogclr.state import MemoryStore, Schema
+from support.store_cases import GLOBAL_TEMPERATURE, ISOGCLR
 from training.store import all_rows
 from training.store.all_rows import chunks, seen_in_epoch, temperature_histograms
 

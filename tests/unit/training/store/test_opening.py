@@ -12,11 +12,11 @@ import pytest
 from isogclr.distributed import Messages, Ranks
 from isogclr.errors import MissingShardError, StoreLockedError, TrainingError
 from isogclr.shard_index import ShardIndex
-from isogclr.state import ISOGCLR, MemoryStore, StateStore
+from isogclr.state import MemoryStore, StateStore
 from isogclr.state.lock import lock_path
 from support.gloo import run_ranks
 from support.shard_writing import write_pairs
-from support.store_cases import numbers_in, values_of
+from support.store_cases import ISOGCLR, numbers_in, values_of
 from training.ranks.node import Node
 from training.settings import SYNTHETIC, DataSettings
 from training.store.opening import SYNTHETIC_FINGERPRINT, check_not_in_use, live_file, open_index, open_store

@@ -32,7 +32,7 @@ class SeenRows:
 
 
 @dataclass(frozen=True)
-class Unseen:
+class Rest:
     """What is left of an epoch: the first `total` of its unseen rows, in the order of the epoch.
 
     Attributes:
@@ -52,7 +52,7 @@ class Unseen:
         place = min(first, self.total - 1)
         return range(place, place + 1)
 
-    def batches(self, batch_size: int, world_size: int, workers: int, accumulation: int) -> int:
+    def number_of_batches(self, batch_size: int, world_size: int, workers: int, accumulation: int) -> int:
         """Batches of each rank: enough for the largest share, in whole steps."""
         largest = -(-self.total // (world_size * workers))
         batches = -(-largest // batch_size) * workers

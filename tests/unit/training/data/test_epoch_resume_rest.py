@@ -37,7 +37,7 @@ def run(
     ranks = []
     for rank in range(world_size):
         data = open_data(config, index, rank, world_size)
-        ranks.append(read(data.resume_unseen(epoch, seen)))
+        ranks.append(read(data.resume_rest(epoch, seen)))
         data.close()
     assert len({len(batches) for batches in ranks}) == 1
     return ranks
@@ -113,7 +113,7 @@ def test_a_worker_reads_only_the_shards_of_its_range(
 
     monkeypatch.setattr(shard_source.ShardSource, "read_shard", noting)
     data = open_data(config, index, 1, 2)
-    batches = list(data.resume_unseen(1, seen))
+    batches = list(data.resume_rest(1, seen))
     order = [data._source.urls[place] for place in data._source.epoch_order(1)]  # type: ignore[attr-defined]
     assert set(opened) < set(order)
     assert len(set(opened)) < len(order) / 2 + 3
@@ -146,7 +146,7 @@ def test_with_processes_and_the_epoch_after(shards: tuple[str, ShardIndex], work
     seen = np.zeros(ROWS, dtype=bool)
     for batch in whole[:11]:
         seen[batch.rows.numpy()] = True
-    rest = data.resume_unseen(0, seen)
+    rest = data.resume_rest(0, seen)
     found = read(rest)
     assert not data.same_set_up(rest.first_position.after(found[0]))
     again = read(data.epoch(0))
@@ -179,7 +179,7 @@ def test_if_nothing_can_be_decoded_there_is_an_end(tmp_path: Path) -> None:
     index = ShardIndex.build(urls, tmp_path / "index")
     data = open_data(DataSettings(urls, batch_size=BATCH, workers=0), index)
     with pytest.raises(NoUsableSampleError, match="failed to decode"):
-        list(data.resume_unseen(0, np.zeros(40, dtype=bool)))
+        list(data.resume_rest(0, np.zeros(40, dtype=bool)))
 
 
 def test_rows_that_grew_and_rows_of_other_shards(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_rows_that_grew_and_rows_of_other_shards(tmp_path: Path) -> None:
     part = urls.replace("00002", "00001")
     data = open_data(DataSettings(part, batch_size=1, workers=0), index)
     seen = np.zeros(index.number_of_rows, dtype=bool)
-    rows = {row for batch in read(data.resume_unseen(0, seen)) for row in batch.rows.tolist()}
+    rows = {row for batch in read(data.resume_rest(0, seen)) for row in batch.rows.tolist()}
     first, second = (index.shard(str(tmp_path / "shards" / f"{shard:05d}.tar")) for shard in range(2))
     expected = {first.row(f"{key:06d}") for key in range(14)} | {second.row(f"{key:06d}") for key in range(14, 24)}
     assert rows == expected
@@ -202,7 +202,7 @@ def test_refusals(shards: tuple[str, ShardIndex]) -> None:
     urls, index = shards
     resampled = open_data(DataSettings(urls, batch_size=BATCH, workers=0, resampled=True), index)
     with pytest.raises(DataResumeError, match="drawn with replacement"):
-        resampled.resume_unseen(0, np.zeros(ROWS, dtype=bool))
+        resampled.resume_rest(0, np.zeros(ROWS, dtype=bool))
     data = open_data(DataSettings(urls, batch_size=BATCH, workers=0), index)
     with pytest.raises(InputError, match=f"expected {ROWS} booleans"):
-        data.resume_unseen(0, np.zeros(3, dtype=bool))
+        data.resume_rest(0, np.zeros(3, dtype=bool))

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.unseen import SeenRows, Unseen, how_many
+from training.data.rest import Rest, SeenRows, how_many
 
 FEW = st.integers(1, 40)
 
 
-def rest_of(total: int) -> Unseen:
-    return Unseen(0, total, SeenRows(np.zeros(total, bool)), np.array([total]))
+def rest_of(total: int) -> Rest:
+    return Rest(0, total, SeenRows(np.zeros(total, bool)), np.array([total]))
 
 
 @st.composite
@@ -77,7 +77,7 @@ class TestBatches:
         rest = rest_of(total)
         parts = world_size * workers
         largest = max(len(rest.share(number, parts)) for number in range(parts))
-        found = rest.batches(batch_size, world_size, workers, accumulation)
+        found = rest.number_of_batches(batch_size, world_size, workers, accumulation)
         assert found % accumulation == 0
         assert found // workers * batch_size >= largest  # of the worker that gives the fewest
         fewer = found - accumulation
@@ -85,7 +85,7 @@ class TestBatches:
 
     def test_by_hand(self) -> None:
         """100 rows for 2 ranks of 3 workers: 17 rows each, 5 batches of 4, 15 of a rank, 16 in steps of 2."""
-        assert rest_of(100).batches(batch_size=4, world_size=2, workers=3, accumulation=2) == 16
+        assert rest_of(100).number_of_batches(batch_size=4, world_size=2, workers=3, accumulation=2) == 16
 
 
 @pytest.mark.parametrize(
