@@ -15,7 +15,7 @@ from training.model import Model
 from training.randomness import Replay
 from training.steps.optimization import Optimization
 
-ReadState = Callable[[], SampleState]  # called once, after the first forward pass: see `sample_state`
+ReadState = Callable[[], SampleState]  # called once, after the first forward pass: see `StateTable`
 
 
 @dataclass(frozen=True)
