@@ -35,9 +35,10 @@ TOLERANCES = {"fp32": 1e-5, "bf16": 8e-3, "fp16": 1e-3}
 
 def create(case: Case) -> ContrastiveLoss:
     cls = loss_class(case.loss)
-    if cls.config_class is not None:
-        return cls(cls.config_class(**case.options))
-    return cls(**case.options)
+    if cls.config_class is None:
+        return cls(**case.options)
+    loss_options = {} if len(case.directions) == 2 else {"directions": case.directions}
+    return cls(cls.config_class(**case.options), **loss_options)
 
 
 def run_cases(cases: dict[str, Case]) -> dict[str, Outcome]:
@@ -61,6 +62,10 @@ def cases(size: int) -> dict[str, Case]:
         "isogclr one rank empty": Case("isogclr", common, ONE_EMPTY[size]),
         "isogclr bf16": Case("isogclr", common, even, dtype="float32", features="bfloat16"),
         "isogclr fp16": Case("isogclr", common, even, dtype="float32", features="float16"),
+        "isogclr views": Case("isogclr", common, even, directions=("image",)),
+        "isogclr views duplicates": Case("isogclr", common, even, duplicates=True, directions=("image",)),
+        "isogclr views uneven": Case("isogclr", common, UNEVEN[size], directions=("image",)),
+        "isogclr views global": Case("isogclr", common | ISOGCLR_OPTIONS["global"], even, directions=("image",)),
         "sogclr": Case("sogclr", {"temperature": 0.05}, even),
         "sogclr cosine": Case("sogclr", ISOGCLR_OPTIONS["cosine"] | {"temperature": 0.05}, even),
         "sogclr duplicates": Case("sogclr", {"temperature": 0.05}, even, duplicates=True),

@@ -30,6 +30,7 @@ class Case:
     dtype: str = "float64"  # of the model
     features: str | None = None  # dtype of the features, if another
     steps: int = 3
+    directions: tuple[str, ...] = ("image", "text")  # one: the outputs of the towers are taken for two views
 
 
 @dataclass

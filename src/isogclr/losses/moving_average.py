@@ -81,8 +81,9 @@ class MovingAverageLoss(ContrastiveLoss):
         step: float = 0,
     ) -> LossOutput:
         """See `ContrastiveLoss.forward`."""
-        validate, batch = self.config.validate, len(first)
+        validate = self.config.validate
         check_features(first, second, self.directions, values=validate)
+        batch = first.shape[0]
         rows = check_rows(rows, batch, values=validate)
         state = check_state("state", state, self.state_columns, batch, values=validate)
         if self.shared_columns:
