@@ -193,8 +193,7 @@ def _run_report(options: argparse.Namespace) -> None:
     try:
         from isogclr.report.make import Options, make_report  # noqa: PLC0415 (matplotlib is slow to import)
     except ImportError as error:
-        message = f"{error}: a report needs matplotlib, jinja2 and scikit-learn; `pip install isogclr[report]`"
-        raise InputError(message) from error
+        raise InputError(f"{error}: a report needs matplotlib and jinja2; `pip install isogclr[report]`") from error
 
     def load_embedder(checkpoint: Path) -> Embed:
         from isogclr.models.embeddings import Embedder  # noqa: PLC0415 (torch)

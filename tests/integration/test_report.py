@@ -364,6 +364,13 @@ def test_a_checkpoint_that_does_not_load(copy: Path) -> None:
     assert "Hard negatives What each sample" not in text
 
 
+def test_packages_that_are_not_installed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isogclr.report.make.find_spec", lambda name: None if name == "sklearn" else name)
+    text = report(copy)
+    assert "Found no sklearn, so nothing on neighbours and hard negatives: `pip install isogclr[report]`." in text
+    assert "The hottest and the coldest samples" in text
+
+
 def test_what_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 1
     assert "expected a run" in capsys.readouterr().err

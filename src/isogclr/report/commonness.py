@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import scipy.stats
 
 Floats = npt.NDArray[np.float64]
 Features = npt.NDArray[np.float32]
@@ -49,7 +48,9 @@ def rank_correlation(first: Floats, second: Floats) -> float:
     first, second = first[good], second[good]
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:  # of which scipy warns
         return float("nan")
-    return float(scipy.stats.spearmanr(first, second).statistic)
+    from scipy.stats import spearmanr  # noqa: PLC0415 (slow to import; a report without a model does without)
+
+    return float(spearmanr(first, second).statistic)
 
 
 def binned_quantiles(places: Floats, values: Floats, bins: int = 12) -> tuple[Floats, Floats]:

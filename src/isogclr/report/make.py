@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from isogclr.shard_index.index import ShardIndex
 from isogclr.shard_index.patterns import expand_sources
 
 LoadEmbedder = Callable[[Path], Embed]  # from a checkpoint; raises an error of ours, or OSError
+_PACKAGES = ("scipy", "sklearn", "threadpoolctl")  # for whatever is said of embeddings; imported when they are
 _SHARDS_OPENED = 64  # for the random sample, however many shards there are
 
 
@@ -213,6 +215,13 @@ def _embedder(run: Run, load_embedder: LoadEmbedder | None) -> Embed | None:
         run.notes.append("Embeddings were not asked for: nothing on neighbours, the map and hard negatives.")
         return None
     if run.checkpoint is None:
+        return None
+    missing = [package for package in _PACKAGES if find_spec(package) is None]
+    if missing:
+        run.notes.append(
+            f"Found no {' and no '.join(missing)}, so nothing on neighbours and hard negatives: "
+            "`pip install isogclr[report]`."
+        )
         return None
     try:
         return load_embedder(run.checkpoint)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.manifold import TSNE
-from threadpoolctl import threadpool_limits
 
 Points = npt.NDArray[np.float32]
 _ITERATIONS = 500  # as good as scikit-learn's 1000 for so few points, in half the time
@@ -23,6 +21,9 @@ def project(features: Points, perplexity: float = 30.0) -> Points:
     deviation = float(start.std(axis=0).max()) if len(start) else 0.0
     if len(features) < _FEWEST or deviation == 0:
         return start
+    from sklearn.manifold import TSNE  # noqa: PLC0415 (slow to import; a report without a model does without)
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415
+
     tsne = TSNE(
         perplexity=min(perplexity, (len(features) - 1) / 3),
         init=start * np.float32(_START_DEVIATION / deviation),
