@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from isogclr.csv_table import CsvColumns
 from isogclr.durable import replace_file
 from isogclr.errors import InputError, IsogclrError
 from isogclr.report import curves, distributions, relations, summaries
@@ -103,14 +104,19 @@ def _reader(run: Run, options: Options) -> SampleReader | None:
         return None
     try:
         index = ShardIndex.load(run.index)
-        columns = {"csv_separator": "\t", "csv_image_key": "filepath", "csv_caption_key": "title"}
-        separator, image, caption = (str(run.data_setting(name) or default) for name, default in columns.items())
         shards = None if options.shards is None else expand_sources(options.shards)
         needs_captions = any(reads_captions(side) for side in run.directions)
-        return SampleReader(index, shards, (separator, image, caption), needs_captions=needs_captions)
+        return SampleReader(index, shards, _columns(run), needs_captions=needs_captions)
     except (IsogclrError, OSError) as error:
         run.notes.append(f"The shard index can not be used, so there are no pictures and captions: {error}")
         return None
+
+
+def _columns(run: Run) -> CsvColumns:
+    """How the run was told to read its table; the defaults where its configuration is lost."""
+    settings = {"separator": "csv_separator", "image": "csv_image_key", "caption": "csv_caption_key"}
+    given = {name: run.data_setting(setting) for name, setting in settings.items()}
+    return CsvColumns(**{name: str(value) for name, value in given.items() if value})
 
 
 def _scan(run: Run, is_detailed: bool, reader: SampleReader | None, options: Options) -> Scan | None:

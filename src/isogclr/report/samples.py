@@ -46,11 +46,11 @@ class SampleReader:
         self,
         index: ShardIndex,
         shards: Sequence[str] | None,
-        columns: tuple[str, str, str],
+        columns: CsvColumns,
         *,
         needs_captions: bool = True,
     ) -> None:
-        self.index, self.columns = index, CsvColumns(*columns)
+        self.index, self.columns = index, columns
         self._needed = ("image", "caption") if needs_captions else ("image",)
         self.problems: dict[str, str] = {}  # by shard
         self._urls = {shard.id: shard.url for shard in index.shards()}

@@ -45,6 +45,7 @@ class ShardSource:
         self.urls = list(urls)
         self.index = index
         self.files = files
+        self.decode = files.decode
         self.seed = seed
         self._numbers = [index.find(url) for url in self.urls]
         self.rows = index.number_of_rows
@@ -107,7 +108,10 @@ class ShardSource:
         try:
             for sample in tarfile_to_samples([source], handler=skip):
                 key = sample["__key__"]
-                yield RawSample(rows.row(key), (url, key), self._chosen(sample, tally))
+                content = self.files.choose(sample)
+                if content is None:
+                    tally.note_incomplete(sample)
+                yield RawSample(rows.row(key), (url, key), content)
         finally:
             if "stream" in source:
                 with contextlib.suppress(OSError):  # of a command that failed; the reader has said so
@@ -155,15 +159,6 @@ class ShardSource:
                     yield sample
                     if not wanted:
                         return
-
-    def _chosen(self, sample: dict[str, Any], tally: Tally) -> Any:
-        content = self.files.choose(sample)
-        if content is None:
-            tally.extensions.update(name for name in sample if not name.startswith("__"))
-        return content
-
-    def decode(self, content: Any) -> Any:
-        return self.files.decode(content)
 
 
 class ResampledShardSource(ShardSource):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from isogclr.errors import DataError, NoUsableSampleError, TooFewSamplesError
@@ -31,6 +32,10 @@ class Tally:
     @property
     def incomplete(self) -> int:
         return self.drawn - self.usable - self.undecodable
+
+    def note_incomplete(self, sample: Iterable[str]) -> None:
+        """The files of a sample that lacks a part, by extension."""
+        self.extensions.update(name for name in sample if not name.startswith("__"))
 
     def note_undecodable(self, name: str, error: Exception) -> None:
         logging.warning("%s can not be decoded (%r); it is left out", name, error)

@@ -33,8 +33,9 @@ def temperature_histograms(store: RowStore, minimum: float, maximum: float) -> l
     for values in chunks(store, stride):
         visited = values[values["visits"] > 0]
         for name in columns:
-            # float32 rounds the bounds; what lies on one belongs into the last bin beside it
-            counts[name] += np.histogram(np.clip(visited[name], minimum, maximum), edges)[0]
+            # float32 rounds the bounds; what lies on one belongs into the last bin beside it. Clipped in float64:
+            # numpy would round the bounds to float32 too, below the first edge.
+            counts[name] += np.histogram(np.clip(visited[name].astype(np.float64), minimum, maximum), edges)[0]
     return [
         {
             "column": name.replace("_", ".", 1),

@@ -49,7 +49,9 @@ class StateTable:
         """Start to give all ranks the new state of a step. Of a step that was left out only `stop` counts."""
         assert self._pending is None
         lines = pack(rows, state, self.store.schema.state_columns)
-        gather = self.ranks.gather_later(_with_stop(lines, stop))
+        last = lines.new_zeros(1, lines.shape[1])  # one line more, of the rank itself
+        last[0, 0] = int(stop)
+        gather = self.ranks.gather_later(torch.cat([lines, last]))
         self._pending = _PendingUpdate(_ToHost(gather, self._stream), step, epoch, taken)
 
     def settle(self) -> None:
@@ -126,11 +128,3 @@ def to_values(state: SampleState, schema: Schema, epoch: int) -> Values:
 def new_state(output: LossOutput, before: SampleState) -> SampleState:
     """What a step has made of the state. A loss without state of its own counts visits."""
     return SampleState({}, before.visits + 1) if output.state is None else output.state
-
-
-@torch.no_grad()
-def _with_stop(lines: Tensor, stop: bool) -> Tensor:
-    """The lines of this rank and one that says whether it was asked to stop, [b + 1, C + 3]."""
-    last = lines.new_zeros(1, lines.shape[1])
-    last[0, 0] = int(stop)
-    return torch.cat([lines, last])

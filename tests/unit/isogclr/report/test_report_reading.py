@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from isogclr.csv_table import CsvColumns
 from isogclr.report.pictures import decode, thumbnail
 from isogclr.report.samples import SampleReader, Source
 from isogclr.report.wording import clean, number, share
 from isogclr.shard_index import ShardIndex
 from support.shard_writing import write_shard
 
-COLUMNS = ("\t", "filepath", "title")
+COLUMNS = CsvColumns()
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = (30, 20), kind: str = "PNG") -> bytes:
