@@ -27,7 +27,7 @@ class Wrapped(nn.Module):
 def test_weights_find_their_names(prefix: str, is_wrapped: bool) -> None:
     saved, inner = nn.Linear(3, 2), nn.Linear(3, 2)
     state = {prefix + name: value for name, value in saved.state_dict().items()}
-    load_weights(Resumed(Path("x.pt"), state, None, None), Wrapped(inner) if is_wrapped else inner, None)
+    load_weights(Resumed(Path("x.pt"), state, None, None), Wrapped(inner) if is_wrapped else inner)
     assert torch.equal(inner.weight, saved.weight)
     assert torch.equal(inner.bias, saved.bias)
 
@@ -35,7 +35,7 @@ def test_weights_find_their_names(prefix: str, is_wrapped: bool) -> None:
 def test_weights_of_another_model() -> None:
     resumed = Resumed(Path("x.pt"), {"module.other": torch.zeros(1)}, None, None)
     with pytest.raises(TrainingError, match=r"x\.pt: its weights do not fit the model .*Missing key.*--model"):
-        load_weights(resumed, Wrapped(nn.Linear(3, 2)), None)
+        load_weights(resumed, Wrapped(nn.Linear(3, 2)))
 
 
 @pytest.mark.parametrize(

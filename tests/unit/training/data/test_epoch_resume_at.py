@@ -14,6 +14,7 @@ from isogclr.shard_index import ShardIndex
 from support.shard_writing import write_numbered_shards
 from support.training_data import assert_same, numbers, open_data, random_transform, read
 from training.data import shards as shard_source
+from training.data.image_text import PairFiles
 from training.data.position import Position
 from training.settings import DataSettings
 
@@ -41,13 +42,13 @@ class Decodes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
-        decode = shard_source.ShardSource.decode
+        decode = PairFiles.decode
 
-        def counting(source: Any, content: Any) -> Any:
+        def counting(files: Any, content: Any) -> Any:
             self.count += 1
-            return decode(source, content)
+            return decode(files, content)
 
-        monkeypatch.setattr(shard_source.ShardSource, "decode", counting)
+        monkeypatch.setattr(PairFiles, "decode", counting)
 
 
 @pytest.mark.parametrize("resampled", [False, True])
@@ -58,22 +59,22 @@ def test_from_every_batch(
     """In this process; nothing that is skipped is decoded."""
     monkeypatch.setattr(shard_source, "SAMPLE_INITIAL", 20)  # so that samples come before all shards are read
     monkeypatch.setattr(shard_source, "SAMPLE_BUFFER", 30)
+    decodes = Decodes(monkeypatch)
     urls, index = shards
     data = open_data(config_of(urls, 0, resampled=resampled), index, rank, world_size, random_transform)
     whole = data.epoch(2)
     expected = read(whole)
     if world_size == 3 and not resampled:
         assert (rank == 1) == (len(set(numbers(expected))) < len(numbers(expected)))  # a second pass
-    decodes = Decodes(monkeypatch)
     position = whole.first_position
     for done, batch in enumerate(expected):
         rest = data.resume_at(stored(position))
         assert rest.first_position == position
         decodes.count = 0
         assert_same(read(rest), expected[done:])
-        assert 4 * rest.batches <= decodes.count <= expected[-1].drawn - position.drawn[0]
+        assert 4 * rest.count <= decodes.count <= expected[-1].drawn - position.drawn[0]
         position = position.after(batch)
-    assert position.batches == whole.batches == data.batches_per_epoch
+    assert position.batches == whole.count == data.batches_per_epoch
     assert read(data.resume_at(position)) == []
 
 
