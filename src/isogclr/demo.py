@@ -45,7 +45,7 @@ class Options:
 
 
 def train_all(options: Options, say: Callable[[str], None]) -> list[Path]:
-    """Train one run a loss, one after another; returns their folders."""
+    """Train one run per loss, one after another; returns their folders."""
     say(
         f"Training on {demo_data.TRAIN_SAMPLES:,} emoji of three art styles, testing on {demo_data.TEST_SAMPLES:,} "
         f"of a fourth, {options.epochs} epochs with each loss. Stop it whenever you like: the same command goes on."
@@ -125,7 +125,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def recall_table(runs: Sequence[Path]) -> str:
-    """Recall on the held-out style, one line a run, from what the runs have measured."""
+    """Recall on the held-out style, one line per run, from what the runs have measured."""
     lines = [
         "Recall on the held-out style, in %:      image → text            text → image",
         "                                     R@1    R@5   R@10      R@1    R@5   R@10",

@@ -87,7 +87,7 @@ class Ranks:
             return batch
         if self._capacity is None:
             sizes = self.gather(torch.tensor([batch], device=device))
-            self._capacity = int(sizes.max())  # synchronises, once a run
+            self._capacity = int(sizes.max())  # synchronises, once per run
         if batch > self._capacity:
             raise InputError(
                 f"rank {self.rank} has a batch of {batch}, but the largest of any rank in the first step was "

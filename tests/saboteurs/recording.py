@@ -1,4 +1,4 @@
-"""`training.main`, with the rows of every step written down: one file a rank, one line a step."""
+"""`training.main`, with the rows of every step written down: one file per rank, one line per step."""
 
 from __future__ import annotations
 

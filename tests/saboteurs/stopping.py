@@ -19,7 +19,7 @@ from training.signals import StopRequest
 
 
 class Scheduler(StopRequest):
-    """Sends the signals. The loop asks once a step whether there was one."""
+    """Sends the signals. The loop asks once per step whether there was one."""
 
     step = -1
 

@@ -166,4 +166,4 @@ def _write_tables(results: Sequence[Result], request: EvalRequest) -> None:
     replace_file(request.output / "table.md", [as_markdown(tables).encode()])
     replace_file(request.output / "table.csv", [as_csv(tables).encode()])
     print(as_text(tables))
-    print(f"\nwritten to {request.output}: table.md, table.csv, one JSON file a result")
+    print(f"\nwritten to {request.output}: table.md, table.csv, one JSON file per result")

@@ -46,7 +46,7 @@ def check_rows(rows: Tensor | None, batch: int, *, values: bool) -> Tensor:
     if rows.dtype != torch.int64:
         raise InputError(f"rows has dtype {rows.dtype}, but must be torch.int64")
     if rows.shape != (batch,):
-        raise InputError(f"rows has shape {list(rows.shape)}, but must be [{batch}]: one row a pair")
+        raise InputError(f"rows has shape {list(rows.shape)}, but must be [{batch}]: one row per pair")
     if values and batch and int(rows.min()) < 0:
         raise InputError(f"rows has a minimum of {int(rows.min())}, but rows are positions in the state: 0 or more")
     return rows
@@ -55,7 +55,7 @@ def check_rows(rows: Tensor | None, batch: int, *, values: bool) -> Tensor:
 def check_state(
     name: str, state: SampleState | None, columns: tuple[str, ...], samples: int, *, values: bool
 ) -> SampleState:
-    """All columns that the loss keeps, one entry a sample; with `values`, finite, and τ above 0 once visited."""
+    """All columns that the loss keeps, one entry per sample; with `values`, finite, and τ above 0 once visited."""
     if state is None:
         raise InputError(
             f"{name} is None, but this loss keeps {', '.join(columns)}: read it from the store, or start from "

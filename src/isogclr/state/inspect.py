@@ -26,7 +26,7 @@ def describe(path: Path) -> Iterator[tuple[str, str]]:
         yield "snapshot", str(found)
         yield "step", "none" if header.step is None else f"{header.step:,}"
         yield "rows", f"{header.rows:,}"
-        yield "bytes a row", str(header.schema.row_bytes)
+        yield "bytes per row", str(header.schema.row_bytes)
         yield "bytes", f"{found.stat().st_size:,} ({found.stat().st_blocks * 512:,} on disk)"
         yield "index fingerprint", header.index_fingerprint
         yield from _statistics(snapshot)

@@ -176,7 +176,7 @@ class TrainData:
                 f"the position in epoch {position.epoch} belongs to another set-up ({'; '.join(changes)}): "
                 "go on with the rows that the epoch has not seen"
             )
-        # Persistent workers get their base seed once a run, the loader of this process gets one every epoch.
+        # Persistent workers get their base seed once per run, the loader of this process gets one every epoch.
         return self._from(position, keep_generator=position.batches > 0 or self._config.workers > 0)
 
     def _from(self, position: Position, keep_generator: bool = False) -> EpochBatches:

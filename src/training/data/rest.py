@@ -13,7 +13,7 @@ _BITS = 8
 
 
 class SeenRows:
-    """Which rows an epoch has visited; one bit a row, because every data worker holds it."""
+    """Which rows an epoch has visited; one bit per row, because every data worker holds it."""
 
     def __init__(self, seen: Mask) -> None:
         self._bits = np.packbits(seen, bitorder="little")
