@@ -184,8 +184,8 @@ def table(results: dict[str, Any]) -> str:
         )
     lines += [
         "",
-        f"Write-back: {results['write_back_rounds_per_second']:.1f} times per second 64 MiB and all of the live file "
-        f"to disk. Waited {results['waited_seconds']:.3f} s for the writer, a drain a repetition included.",
+        f"Write-back: {results['write_back_rounds_per_second']:.1f} times per second 64 MiB and all of the live "
+        f"file to disk. Waited {results['waited_seconds']:.3f} s for the writer, a drain per repetition included.",
         "",
         "| rows | create | open | read | write | snapshot | restore | live on disk | snapshot on disk |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -1,11 +1,11 @@
 """Models around training: how they are described, loaded, run and handed on. In the order in which to read them:
 
-checkpoints.py    from a checkpoint file to a model: begin here
+checkpoints.py       from a checkpoint file to a model: begin here
 checkpoint_files.py  the content of a checkpoint file: plain values and tensors, never code
-epoch_files.py    how open_clip names the checkpoints of a run
-model_configs/   descriptions of models that open_clip does not have, in its format
-text_tower.py     DistilBERT as a text tower of open_clip
-encoder.py        a model as a function to features, at a precision of our choice; what clip_benchmark is given
-embeddings.py     the same for the report: pictures and captions in, numpy out
-model_folder.py   the body of `isogclr export`: a folder that open_clip and the Hugging Face tools load
+epoch_files.py       how open_clip names the checkpoints of a run
+model_configs/       descriptions of models that open_clip does not have, in its format
+text_tower.py        DistilBERT as a text tower of open_clip
+encoder.py           a model as a function to features, at a precision of our choice; what clip_benchmark is given
+embeddings.py        the same for the report: pictures and captions in, numpy out
+model_folder.py      the body of `isogclr export`: a folder that open_clip and the Hugging Face tools load
 """
