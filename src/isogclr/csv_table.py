@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from isogclr.errors import MissingShardError, UnreadableShardError
+from isogclr.errors import missing_shard, unreadable_shard
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ def read_table(path: str, columns: CsvColumns, *, as_text: bool) -> tuple[list[A
     try:
         table = pandas.read_csv(path, sep=columns.separator, **options)
     except FileNotFoundError:
-        raise MissingShardError(path) from None
+        raise missing_shard(path) from None
     except (OSError, ValueError) as error:
-        raise UnreadableShardError(path, str(error)) from error
+        raise unreadable_shard(path, str(error)) from error
     for flag, column in (("--csv-img-key", columns.image), ("--csv-caption-key", columns.caption)):
         if column not in table.columns:
             found = ", ".join(map(repr, table.columns))
-            raise UnreadableShardError(path, f"it has no column {column!r}, only {found}: say which with {flag}")
+            raise unreadable_shard(path, f"it has no column {column!r}, only {found}: say which with {flag}")
     return table[columns.image].tolist(), table[columns.caption].tolist()

@@ -18,7 +18,7 @@ from typing import Any
 from tqdm import tqdm
 
 from isogclr import demo_data
-from isogclr.errors import DemoError
+from isogclr.errors import TrainingError
 
 POLL_SECONDS = 0.2
 LOSSES: Mapping[str, Sequence[str]] = {
@@ -84,7 +84,7 @@ def _train(loss: str, flags: Sequence[str], options: Options) -> None:
             raise
     if process.returncode != 0:
         tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
-        raise DemoError(
+        raise TrainingError(
             f"training with --loss {loss} ended with code {process.returncode}; {log} ends with:\n{tail}"
         )
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from isogclr.errors import ConfigError, TextTowerError
+from isogclr.errors import ConfigError, ModelError
 from isogclr.models import model_configs, text_tower
 from training.features import Features
 from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, SIGLIP_MODEL_OPTIONS, Place
@@ -133,7 +133,7 @@ def _fetched(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
     except Exception as error:  # network, cache and permission errors of many kinds
-        raise TextTowerError(
+        raise ModelError(
             f"the text tower {name} can not be fetched ({type(error).__name__}); give a folder that has it with "
             "--text-model"
         ) from error

@@ -31,7 +31,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from isogclr.csv_table import is_table
-from isogclr.errors import ConfigError, NoUsableSampleError
+from isogclr.errors import ConfigError, DataError
 from isogclr.shard_index.listing import local_path
 
 SCHEDULERS = ("cosine", "const", "const-cooldown")
@@ -213,7 +213,7 @@ class OpenClip:
         except (RuntimeError, ValueError) as error:
             if "non-empty list" not in str(error):  # it joins the features of all batches
                 raise
-            raise NoUsableSampleError(
+            raise DataError(
                 f"--val-data {self._args.val_data} has given no sample: expected images and captions as in the "
                 "training data"
             ) from error

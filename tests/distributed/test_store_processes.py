@@ -16,14 +16,7 @@ from threading import BrokenBarrierError
 import numpy as np
 import pytest
 
-from isogclr.errors import (
-    IndexMismatchError,
-    InputError,
-    StoreAbandonedError,
-    StoreError,
-    StoreLockedError,
-    StoreStalledError,
-)
+from isogclr.errors import InputError, StoreAbandonedError, StoreError, StoreLockedError, StoreStalledError
 from isogclr.state.lock import StoreLock, lock_holder
 from isogclr.state.store import StateStore
 from support.store_cases import FINGERPRINT, ISOGCLR, numbers_in, values_of
@@ -337,7 +330,7 @@ def test_a_reader_whose_writer_dies_stops_waiting(tmp_path, holder):
 def test_ranks_of_another_run_or_index_can_not_attach(tmp_path, holder):
     with pytest.raises(StoreAbandonedError, match="each run its own"):
         StateStore.open(tmp_path / "live", FINGERPRINT, run="0123")
-    with pytest.raises(IndexMismatchError, match="the same one"):
+    with pytest.raises(StoreError, match="different indexes; give all of them the same one"):
         StateStore.open(tmp_path / "live", "index-b")
 
 
@@ -366,7 +359,7 @@ def test_a_rank_that_attaches_after_growth_sees_the_new_rows(tmp_path):
         with StateStore.open(tmp_path / "live", "index-b", store.run) as late:
             assert late.rows == 9000
             np.testing.assert_array_equal(numbers_in(late.read([9, 8999, 100])), [4, 5, 0])
-        with pytest.raises(IndexMismatchError, match="the same one"):
+        with pytest.raises(StoreError, match="different indexes; give all of them the same one"):
             StateStore.open(tmp_path / "live", FINGERPRINT)
         np.testing.assert_array_equal(numbers_in(early.read([9])), [4])
         with pytest.raises(InputError, match="0 to 9"):

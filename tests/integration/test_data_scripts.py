@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from isogclr.errors import InputError, MissingDataError
+from isogclr.errors import EvaluationError, InputError
 from isogclr.evaluation.in_training import evaluate_model, locate_suite
 from isogclr.evaluation.suites import DATASETS
 from support.data_scripts import script
@@ -38,7 +38,7 @@ def test_copies_of_native_folders(tmp_path: Path, tiny: Tiny, name: str) -> None
         copy.make_copy(name, tmp_path / "native", tmp_path / "copies" / f"wds_{name}")
     with pytest.raises(InputError, match="is a webdataset copy already"):
         copy.make_copy(name, tmp_path / "copies", tmp_path / "more")
-    with pytest.raises(MissingDataError):
+    with pytest.raises(EvaluationError, match=r"^cifar10: not found; expected "):
         copy.make_copy("cifar10", tmp_path / "native", tmp_path / "more")
 
 

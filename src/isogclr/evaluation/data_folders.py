@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from isogclr.errors import DamagedDataError, EvaluationError, MissingDataError
+from isogclr.errors import EvaluationError
 from isogclr.evaluation import native, webdataset_copy
 from isogclr.evaluation.suites import Dataset
 
@@ -50,10 +50,11 @@ def locate(dataset: Dataset, root: Path) -> Located:
         if found is not None:
             return found
     if not problems:
-        raise MissingDataError(dataset.name, [_looked_for(dataset, root)])
+        raise EvaluationError(f"{dataset.name}: {_looked_for(dataset, root)}")
     if len(problems) == 1:
         raise problems[0]
-    raise MissingDataError(dataset.name, [str(problem).removeprefix(f"{dataset.name}: ") for problem in problems])
+    both = "; ".join(str(problem).removeprefix(f"{dataset.name}: ") for problem in problems)
+    raise EvaluationError(f"{dataset.name}: {both}")
 
 
 def _native(dataset: Dataset, root: Path) -> Located | None:
@@ -80,7 +81,7 @@ def _copy(dataset: Dataset, root: Path) -> Located | None:
         return None
     copy = webdataset_copy.check(dataset.name, folder, dataset.classes)
     if dataset.task not in (None, copy.task):
-        raise DamagedDataError(
+        raise EvaluationError(
             f"{dataset.name}: {folder} is a copy for {copy.task}, {dataset.task} was expected; dataset_type.txt "
             "holds the word `retrieval` for a retrieval data set, and is missing otherwise"
         )

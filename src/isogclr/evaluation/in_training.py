@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from isogclr.errors import EvaluationError, IsogclrError, MissingDataError
+from isogclr.errors import EvaluationError, IsogclrError
 from isogclr.evaluation.data_folders import Located, locate
 from isogclr.evaluation.measure import Settings, measure
 from isogclr.evaluation.suites import choose
@@ -29,7 +29,7 @@ def locate_suite(suite: str, data_root: str | Path, datasets: Sequence[str] = ()
         except EvaluationError as error:
             problems.append(str(error))
     if problems:
-        raise MissingDataError(f"suite {suite}", problems)
+        raise EvaluationError(f"suite {suite}: {'; '.join(problems)}")
     return found
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from isogclr.errors import DamagedDataError, EvaluationError, IsogclrError
+from isogclr.errors import EvaluationError, IsogclrError
 from isogclr.evaluation.damage import unreadable_image
 from isogclr.evaluation.data_folders import Located
 from isogclr.evaluation.metrics import mean_per_class_recall, retrieval_recall, top_k_accuracy
@@ -61,7 +61,7 @@ def _attempt(encoder: Encoder, located: Located, settings: Settings) -> dict[str
         reason = f"{type(error).__name__}: {error}"
     found = unreadable_image(located)
     if found is not None:
-        return DamagedDataError(f"{located.dataset.name}: {found}; copy or fetch it again")
+        return EvaluationError(f"{located.dataset.name}: {found}; copy or fetch it again")
     return EvaluationError(f"{located.dataset.name}: clip_benchmark failed on {located.folder}: {reason}")
 
 
@@ -75,7 +75,7 @@ def _retrieval(encoder: Encoder, located: Located, settings: Settings) -> dict[s
         first = sum(map(len, image_features))
         for number, texts in enumerate(captions, start=first):
             if not texts:
-                raise DamagedDataError(f"{located.dataset.name}: image {number} (from 0) has no caption")
+                raise EvaluationError(f"{located.dataset.name}: image {number} (from 0) has no caption")
             image_of_text += [number] * len(texts)
         image_features.append(encoder.unit_images(images))
         text_features.append(encoder.unit_texts([text for texts in captions for text in texts]))
@@ -90,7 +90,7 @@ def _classification(encoder: Encoder, located: Located, settings: Settings) -> d
     dataset = _dataset(encoder, located)
     classes = dataset.classes
     if located.dataset.classes not in (None, len(classes)):
-        raise DamagedDataError(
+        raise EvaluationError(
             f"{located.dataset.name}: {len(classes):,} class names, {located.dataset.classes:,} were expected"
         )
     device = encoder.device.type
@@ -100,7 +100,7 @@ def _classification(encoder: Encoder, located: Located, settings: Settings) -> d
     loader = _loader(dataset, located, settings)
     logits, labels = zeroshot_classification.run_classification(encoder, classifier, loader, device, amp=False)
     if int(labels.max()) >= len(classes):
-        raise DamagedDataError(
+        raise EvaluationError(
             f"{located.dataset.name}: a label is {int(labels.max())}, but {len(classes):,} classes are listed: "
             "the class list is too short, or of another data set"
         )

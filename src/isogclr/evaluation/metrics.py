@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from isogclr.errors import InputError, NonFiniteFeaturesError
+from isogclr.errors import EvaluationError, InputError
 
 TILE = 1024  # texts whose scores are held at once
 
@@ -101,7 +101,7 @@ def require_finite(name: str, values: Tensor) -> None:
     rows = torch.isfinite(values).all(dim=-1)
     if not bool(rows.all()):
         bad = (~rows).sum().item()
-        raise NonFiniteFeaturesError(
+        raise EvaluationError(
             f"{bad:,} of {len(rows):,} {name} are not finite: the model has diverged, or overflows in this "
             "precision; no score is given (try --precision fp32)"
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isogclr.errors import DamagedDataError, MissingDataError
+from isogclr.errors import EvaluationError
 
 _SHOWN = 3
 FORMS = {
@@ -40,7 +40,7 @@ def _flickr30k(folder: Path) -> tuple[str, Files]:
     annotations = folder / "flickr30k_test_karpathy.txt"
     lines = _text("flickr30k", annotations).splitlines()
     if ".jpg," in lines[0]:
-        raise DamagedDataError(
+        raise EvaluationError(
             f"flickr30k: {annotations} begins with a caption; clip_benchmark drops the first line: put "
             "`image,caption` above it"
         )
@@ -50,14 +50,12 @@ def _flickr30k(folder: Path) -> tuple[str, Files]:
             continue
         name, separator, caption = line.strip().partition(".jpg,")
         if not separator or not name or not caption.strip() or ".jpg," in caption:
-            raise DamagedDataError(
+            raise EvaluationError(
                 f"flickr30k: {annotations}, line {number}: {line[:60]!r} is not `name.jpg,caption`"
             )
         names[f"{name}.jpg"] = number
     if not names:
-        raise DamagedDataError(
-            f"flickr30k: {annotations} holds no captions, `name.jpg,caption` lines were expected"
-        )
+        raise EvaluationError(f"flickr30k: {annotations} holds no captions, `name.jpg,caption` lines were expected")
     images = _require_all("flickr30k", folder, names, annotations)
     return "flickr30k", Files((annotations, *images), len(images))
 
@@ -70,7 +68,7 @@ def _mscoco(folder: Path) -> tuple[str, Files]:
         files = {image["id"]: str(image["file_name"]) for image in content["images"]}
         owners = {caption["image_id"] for caption in content["annotations"] if str(caption["caption"]).strip()}
     except (ValueError, TypeError, KeyError) as error:
-        raise DamagedDataError(
+        raise EvaluationError(
             f"{name}: {annotations} is not in COCO's format (images with id and file_name, annotations with "
             f"image_id and caption): {type(error).__name__}: {error}; fetch it again"
         ) from None
@@ -81,16 +79,16 @@ def _mscoco(folder: Path) -> tuple[str, Files]:
 
 def _require_pairs(name: str, annotations: Path, files: dict[Any, str], owners: set[Any]) -> None:
     if not files:
-        raise DamagedDataError(f"{name}: {annotations} lists no images")
+        raise EvaluationError(f"{name}: {annotations} lists no images")
     strangers = sorted(map(str, owners - files.keys()))
     if strangers:
-        raise DamagedDataError(
+        raise EvaluationError(
             f"{name}: {annotations} has captions of {len(strangers):,} images that it does not list: "
             f"{_some(strangers)}"
         )
     silent = sorted(files[image] for image in files.keys() - owners)
     if silent:
-        raise DamagedDataError(f"{name}: {annotations} has no caption for {len(silent):,} images: {_some(silent)}")
+        raise EvaluationError(f"{name}: {annotations} has no caption for {len(silent):,} images: {_some(silent)}")
 
 
 def _cifar(name: str) -> Callable[[Path], tuple[str, Files]]:
@@ -98,9 +96,9 @@ def _cifar(name: str) -> Callable[[Path], tuple[str, Files]]:
 
     def check(folder: Path) -> tuple[str, Files]:
         batches = folder / folder_name
-        missing = [str(batches / file) for file in file_names if not (batches / file).is_file()]
+        missing = [f"{batches / file} is missing" for file in file_names if not (batches / file).is_file()]
         if missing:
-            raise MissingDataError(name, [f"{file} is missing" for file in missing])
+            raise EvaluationError(f"{name}: {'; '.join(missing)}")
         # torchvision compares their checksums when it opens them, and refuses any other CIFAR
         return name, Files(tuple(batches / file for file in file_names), 10_000)
 
@@ -115,17 +113,17 @@ def _imagenet(folder: Path) -> tuple[str, Files]:
     if not validation.is_dir():
         archive = folder / "ILSVRC2012_img_val.tar"
         hint = f"; {archive} is there: unpack it into folders by class" if archive.is_file() else ""
-        raise MissingDataError(name, [f"{validation} is missing{hint}"])
+        raise EvaluationError(f"{name}: {validation} is missing{hint}")
     found = {entry.name: entry for entry in validation.iterdir() if entry.is_dir()}
     images = {wordnet: [p for p in entry.iterdir() if p.is_file()] for wordnet, entry in found.items()}
     missing = [wordnet for wordnet in all_imagenet_wordnet_ids if not images.get(wordnet)]
     if missing:
-        raise MissingDataError(
-            name, [f"{validation}: {len(missing):,} of 1,000 classes have no images: {_some(missing)}"]
+        raise EvaluationError(
+            f"{name}: {validation}: {len(missing):,} of 1,000 classes have no images: {_some(missing)}"
         )
     strangers = sorted(found.keys() - set(all_imagenet_wordnet_ids))
     if strangers:
-        raise DamagedDataError(
+        raise EvaluationError(
             f"{name}: {validation} holds folders that are no class, which would shift all labels behind them: "
             f"{_some(strangers)}"
         )
@@ -135,13 +133,13 @@ def _imagenet(folder: Path) -> tuple[str, Files]:
 
 def _text(name: str, path: Path) -> str:
     if not path.is_file():
-        raise MissingDataError(name, [f"{path} is missing"])
+        raise EvaluationError(f"{name}: {path} is missing")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise DamagedDataError(f"{name}: {path} is no UTF-8 text: {error}") from None
+        raise EvaluationError(f"{name}: {path} is no UTF-8 text: {error}") from None
     if not text.strip():
-        raise DamagedDataError(
+        raise EvaluationError(
             f"{name}: {path} is empty, as an interrupted download leaves it: remove it, fetch it again"
         )
     return text
@@ -151,16 +149,13 @@ def _require_all(name: str, folder: Path, files: Iterable[str], annotations: Pat
     paths = [folder / file for file in files]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
-        raise MissingDataError(
-            name,
-            [
-                f"{len(missing):,} of the {len(paths):,} images that {annotations} names are missing in {folder}: "
-                f"{_some(missing)}"
-            ],
+        raise EvaluationError(
+            f"{name}: {len(missing):,} of the {len(paths):,} images that {annotations} names are missing in "
+            f"{folder}: {_some(missing)}"
         )
     empty = [path.name for path in paths if not path.stat().st_size]
     if empty:
-        raise DamagedDataError(f"{name}: {len(empty):,} images in {folder} are empty files: {_some(empty)}")
+        raise EvaluationError(f"{name}: {len(empty):,} images in {folder} are empty files: {_some(empty)}")
     return paths
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from isogclr.errors import DamagedDataError, MissingDataError, ShardIndexError
+from isogclr.errors import EvaluationError, ShardIndexError
 from isogclr.evaluation.suites import CLASSIFICATION, RETRIEVAL
 from isogclr.shard_index.listing import list_shard
 
@@ -31,31 +31,31 @@ def check(name: str, folder: Path, classes: int | None) -> Copy:
     """Every file is there, every shard ends where it should, and the class list has the right length."""
     count = _number_of_shards(name, folder)
     shards = [folder / SPLIT / f"{number}.tar" for number in range(count)]
-    missing = [str(shard) for shard in shards if not shard.is_file()]
+    missing = [f"{shard} is missing" for shard in shards if not shard.is_file()]
     kind, task = folder / "dataset_type.txt", CLASSIFICATION
     if kind.is_file():
         task = _task(name, kind)
     described = [kind] if kind.is_file() else []
     if task == CLASSIFICATION:
         described += [folder / "classnames.txt", folder / "zeroshot_classification_templates.txt"]
-        missing += [str(path) for path in described if not path.is_file()]
+        missing += [f"{path} is missing" for path in described if not path.is_file()]
     if missing:
-        raise MissingDataError(name, [f"{path} is missing" for path in missing])
+        raise EvaluationError(f"{name}: {'; '.join(missing)}")
     if task == CLASSIFICATION:
         _check_classes(name, folder, classes)
     images = sum(_samples(name, shard) for shard in shards)
     if not images:
-        raise DamagedDataError(f"{name}: the {count} shards in {folder / SPLIT} hold no samples")
+        raise EvaluationError(f"{name}: the {count} shards in {folder / SPLIT} hold no samples")
     return Copy(task, images, count, (*described, folder / SPLIT / "nshards.txt", *shards))
 
 
 def _number_of_shards(name: str, folder: Path) -> int:
     path = folder / SPLIT / "nshards.txt"
     if not path.is_file():
-        raise MissingDataError(name, [f"{path} is missing: a file with the number of shards in it"])
+        raise EvaluationError(f"{name}: {path} is missing: a file with the number of shards in it")
     text = path.read_text(encoding="utf-8", errors="replace").strip()
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise DamagedDataError(f"{name}: {path} holds {text[:20]!r}, the number of shards was expected")
+        raise EvaluationError(f"{name}: {path} holds {text[:20]!r}, the number of shards was expected")
     return int(text)
 
 
@@ -65,7 +65,7 @@ def _task(name: str, path: Path) -> str:
         return RETRIEVAL
     if text == "classification":
         return CLASSIFICATION
-    raise DamagedDataError(f"{name}: {path} holds {text[:20]!r}; `retrieval` and `classification` can be measured")
+    raise EvaluationError(f"{name}: {path} holds {text[:20]!r}; `retrieval` and `classification` can be measured")
 
 
 def _check_classes(name: str, folder: Path, classes: int | None) -> None:
@@ -73,9 +73,9 @@ def _check_classes(name: str, folder: Path, classes: int | None) -> None:
     blank = [number for number, line in enumerate(listed, start=1) if not line.strip()]
     if not listed or blank:
         where = f"line {blank[0]} is empty" if blank else "it is empty"
-        raise DamagedDataError(f"{name}: {folder / 'classnames.txt'}: {where}; one class a line was expected")
+        raise EvaluationError(f"{name}: {folder / 'classnames.txt'}: {where}; one class a line was expected")
     if classes is not None and len(listed) != classes:
-        raise DamagedDataError(
+        raise EvaluationError(
             f"{name}: {folder / 'classnames.txt'} lists {len(listed):,} classes, {classes:,} were expected"
         )
     path = folder / "zeroshot_classification_templates.txt"
@@ -83,14 +83,14 @@ def _check_classes(name: str, folder: Path, classes: int | None) -> None:
     wrong = [template for template in templates if "{c}" not in template]
     if not templates or wrong:
         found = f"{wrong[0][:60]!r}" if wrong else "nothing"
-        raise DamagedDataError(f"{name}: {path} holds {found}; every line needs {{c}} where the class goes")
+        raise EvaluationError(f"{name}: {path} holds {found}; every line needs {{c}} where the class goes")
 
 
 def _samples(name: str, shard: Path) -> int:
     try:
         listing = list_shard(str(shard))
     except ShardIndexError as error:
-        raise DamagedDataError(f"{name}: {error}") from None
+        raise EvaluationError(f"{name}: {error}") from None
     if listing.notes:
-        raise DamagedDataError(f"{name}: {'; '.join(listing.notes)}; copy or make it again")
+        raise EvaluationError(f"{name}: {'; '.join(listing.notes)}; copy or make it again")
     return len(listing.ends)

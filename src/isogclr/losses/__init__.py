@@ -14,7 +14,7 @@ Reading order:
 
 from __future__ import annotations
 
-from isogclr.errors import UnknownLossError
+from isogclr.errors import InputError
 from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState
 from isogclr.losses.cyclip import CyCLIPLoss
 from isogclr.losses.isogclr import ISogCLRLoss, RhoWarning
@@ -29,7 +29,7 @@ LOSSES: dict[str, type[ContrastiveLoss]] = {
 def loss_class(name: str) -> type[ContrastiveLoss]:
     """The loss of this name, exactly."""
     if name not in LOSSES:
-        raise UnknownLossError(f"there is no loss {name!r}; choose one of {', '.join(LOSSES)}")
+        raise InputError(f"there is no loss {name!r}; choose one of {', '.join(LOSSES)}")
     return LOSSES[name]
 
 

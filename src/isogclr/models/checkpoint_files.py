@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from isogclr.errors import CheckpointError
+from isogclr.errors import ModelError
 
 _PREFIXES = ("module.", "_orig_mod.")  # of DistributedDataParallel and torch.compile; may be nested
 _OBJECT = re.compile(r"GLOBAL ([\w.]+)")  # as torch names what it refuses to make
 _ADVICE = re.compile(r"weights[ _]only|safe_globals", re.IGNORECASE)
 
 
-class UnreadableCheckpointError(CheckpointError):
+class UnreadableCheckpointError(ModelError):
     """A file that is there and holds no checkpoint; `reason` says why, for callers that know what to do instead."""
 
     def __init__(self, message: str, reason: str) -> None:
@@ -47,8 +47,8 @@ def bare_name(name: str) -> str:
     return name
 
 
-def no_file(path: Path) -> CheckpointError:
-    return CheckpointError(f"{path} is no file; a checkpoint such as RUN/checkpoints/epoch_30.pt was expected")
+def no_file(path: Path) -> ModelError:
+    return ModelError(f"{path} is no file; a checkpoint such as RUN/checkpoints/epoch_30.pt was expected")
 
 
 def _read(path: Path, load: Callable[[], Any]) -> dict[str, Any]:

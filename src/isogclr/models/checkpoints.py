@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from isogclr.errors import CheckpointError, CheckpointMismatchError
+from isogclr.errors import ModelError
 from isogclr.models import model_configs
 from isogclr.models.checkpoint_files import bare_name, no_file, read_checkpoint, read_safetensors
 from isogclr.models.encoder import Preprocess, Tokenizer
@@ -72,7 +72,7 @@ def read_weights(path: Path) -> Weights:
         or not state
         or not all(isinstance(value, Tensor) for value in state.values())
     ):
-        raise CheckpointError(
+        raise ModelError(
             f"{path} is no checkpoint of a model: neither a state_dict (names and tensors) nor a file with one "
             f"under `state_dict`; found {_keys(content)}"
         )
@@ -90,7 +90,7 @@ def load_model(path: Path, model_name: str | None = None, device: str | torch.de
     weights = read_weights(path)
     name = model_name or weights.details.get("model")
     if not name:
-        raise CheckpointError(
+        raise ModelError(
             f"{path} does not say which model it is of, as those of training.main do: name it with --model NAME"
         )
     config = _config(str(name), None if model_name else weights.details.get("model_config"))
@@ -100,7 +100,7 @@ def load_model(path: Path, model_name: str | None = None, device: str | torch.de
         model, preprocess = _create(config, weights.details.get("preprocess_cfg") or {})
         tokenizer = _tokenizer(str(name), config)
     except Exception as error:  # of open_clip, timm, transformers, the hub: whatever a configuration can ask for
-        raise CheckpointError(
+        raise ModelError(
             f"{path}: the model {name} can not be built from its configuration: {type(error).__name__}: {error}"
         ) from error
     _load(model, weights, str(name))
@@ -127,7 +127,7 @@ def _config(name: str, saved: Any) -> dict[str, Any]:
     model_configs.register()
     config = open_clip.get_model_config(name)
     if config is None:
-        raise CheckpointError(
+        raise ModelError(
             f"open_clip knows no model {name!r}; `python -c 'import open_clip; print(open_clip.list_models())'` "
             f"lists them, and isogclr adds {', '.join(sorted(p.stem for p in model_configs.FOLDER.glob('*.json')))}"
         )
@@ -195,7 +195,7 @@ def _load(model: nn.Module, weights: Weights, name: str) -> None:
     parts = (("missing", missing), ("unexpected", unexpected), ("of another shape", reshaped))
     problems = [f"{len(keys):,} {what} ({_some(keys)})" for what, keys in parts if keys]
     if problems:
-        raise CheckpointMismatchError(
+        raise ModelError(
             f"{weights.path} does not match the model {name}, which has {len(expected):,} weights: "
             f"{'; '.join(problems)}; name its model with --model"
         )

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from isogclr.errors import TextTowerError
+from isogclr.errors import ModelError
 
 # DistilBERT's name of a part of a layer, and BERT's.
 _LAYER_PARTS = {
@@ -39,11 +39,11 @@ def is_distilbert(folder: Path) -> bool:
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise TextTowerError(
+        raise ModelError(
             f"{folder} has no config.json, expected a folder that Hugging Face's save_pretrained has written"
         ) from None
     except ValueError as error:
-        raise TextTowerError(f"{folder / 'config.json'} is no JSON ({error}): fetch the model again") from None
+        raise ModelError(f"{folder / 'config.json'} is no JSON ({error}): fetch the model again") from None
     return bool(config.get("model_type") == "distilbert")
 
 

@@ -18,15 +18,7 @@ from pathlib import Path
 
 from isogclr.csv_table import CsvColumns
 from isogclr.durable import make_directory
-from isogclr.errors import (
-    ChangedShardError,
-    ForeignIndexError,
-    IndexBusyError,
-    IndexNotFoundError,
-    IndexWriteError,
-    InputError,
-    ShardWarning,
-)
+from isogclr.errors import IndexNotFoundError, InputError, ShardIndexError, ShardWarning
 from isogclr.shard_index.files import CSV, HEADER_NAME, LOCK_NAME, TAR, is_ours, remove_leftovers
 from isogclr.shard_index.ids import assign_ids, components
 from isogclr.shard_index.index import ShardIndex
@@ -112,22 +104,18 @@ def _only_builder(folder: Path) -> Iterator[None]:
         is_new = not (folder / HEADER_NAME).exists()
         stray = next((file.name for file in folder.iterdir() if not is_ours(file.name)), None)
         if stray is not None and is_new:
-            raise ForeignIndexError(
-                f"{folder} holds {stray}, which is no part of an index: choose another directory"
-            )
+            raise ShardIndexError(f"{folder} holds {stray}, which is no part of an index: choose another directory")
         descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise IndexBusyError(f"another process is building {folder}: wait for it, or stop it") from None
+                raise ShardIndexError(f"another process is building {folder}: wait for it, or stop it") from None
             yield
         finally:
             os.close(descriptor)
     except OSError as error:
-        if isinstance(error, IndexNotFoundError):
-            raise
-        raise IndexWriteError(
+        raise ShardIndexError(
             f"the index at {folder} can not be written ({error}): it is the old index or the new one, "
             "never a part; make room or mend the disk, and build again"
         ) from error
@@ -145,7 +133,7 @@ def _old_index(folder: Path) -> ShardIndex | None:
 
 def _refuse_foreign(folder: Path, old: ShardIndex | None, plan: Plan) -> None:
     if old is not None and old.number_of_shards and not plan.known:
-        raise ForeignIndexError(
+        raise ShardIndexError(
             f"{folder} is the index of another data set: it holds {old.number_of_shards:,} shards like "
             f"{old.files.tables.url(0)}, and none of the sources like {plan.new[0]}. To add shards, name the old "
             "and the new ones (old::new); for another data set choose another directory"
@@ -187,12 +175,12 @@ def _plan_csv(writer: IndexWriter, url: str, columns: CsvColumns) -> tuple[Plan,
     plan = Plan(new=[url])
     if old and known is not None:
         if old.files.tables.shards[known]["kind"] != CSV:
-            raise ForeignIndexError(
+            raise ShardIndexError(
                 f"{url} is a shard in this index, and is now to be read as a table: check --dataset-type, or "
                 "choose another directory for the index"
             )
         if prefix != old.files.tables.shards[known]["digest"].tobytes():
-            raise ChangedShardError(
+            raise ShardIndexError(
                 f"the first {before:,} rows of {url} are not those that the index was built from (now {rows:,}): "
                 "samples of a table are known by position, so rows may only be added at its end; "
                 "for a table that was sorted or cut, build a new index and start a new state"

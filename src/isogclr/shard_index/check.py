@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from isogclr.errors import ChangedShardError
+from isogclr.errors import ShardIndexError
 from isogclr.shard_index.files import CSV, NO_ROWS, ROWS_HEADER_BYTES, IndexFiles, damaged, next_fingerprint
 from isogclr.shard_index.listing import UNKNOWN, shard_stat
 from isogclr.shard_index.pool import list_shards
@@ -58,9 +58,9 @@ def reread_shards(files: IndexFiles, places: Mapping[str, int], workers: int | N
         raise _changed(wrong)
 
 
-def _changed(wrong: list[str]) -> ChangedShardError:
+def _changed(wrong: list[str]) -> ShardIndexError:
     more = f" and {len(wrong) - _SHOWN:,} more" if len(wrong) > _SHOWN else ""
-    return ChangedShardError(
+    return ShardIndexError(
         f"shards have changed since the index was built: shard {'; shard '.join(wrong[:_SHOWN])}{more}; "
         "bring the index up to date with `isogclr index build`, old rows stay where they are"
     )

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.durable import Buffer, fsync_directory, replace_file
-from isogclr.errors import DamagedIndexError, ForeignIndexError, IndexNotFoundError, NewerIndexError
+from isogclr.errors import IndexNotFoundError, ShardIndexError
 
 FORMAT, VERSION = "isogclr shard index", 1
 HEADER_NAME, LOCK_NAME = "index.json", "lock"
@@ -112,10 +112,10 @@ def decode_header(raw: bytes, path: Path) -> Header:
         raise damaged(where, f"is no JSON ({error})") from None
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         found = body.get("format") if isinstance(body, dict) else type(body).__name__
-        raise ForeignIndexError(f"{where} is no shard index: found format {found!r}, expected {FORMAT!r}")
+        raise ShardIndexError(f"{where} is no shard index: found format {found!r}, expected {FORMAT!r}")
     version = body.get("version")
     if isinstance(version, int) and version > VERSION:
-        raise NewerIndexError(
+        raise ShardIndexError(
             f"{where} has version {version}, this isogclr reads version {VERSION}: install a newer isogclr"
         )
     checksum = body.pop("checksum", None)
@@ -126,8 +126,8 @@ def decode_header(raw: bytes, path: Path) -> Header:
     return Header(**{**body, "rows": tuple(RowsFile(**one) for one in body["rows"])})
 
 
-def damaged(where: Path, what: str) -> DamagedIndexError:
-    return DamagedIndexError(
+def damaged(where: Path, what: str) -> ShardIndexError:
+    return ShardIndexError(
         f"{where} {what}: restore it from a copy; an index that is built anew gives the same rows only if it is "
         "built from the same shards in the same order"
     )

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from isogclr.errors import ForeignIndexError, UnknownRowError, UnknownShardError
+from isogclr.errors import ShardIndexError, UnknownShardError
 from isogclr.shard_index.check import check_size, reread_shards, verify_files
 from isogclr.shard_index.files import CSV, NO_ROWS, IndexFiles, open_files
 from isogclr.shard_index.ids import Candidate, choose, components
@@ -90,7 +90,7 @@ class ShardIndex:
             **{one.fingerprint: one.first_row + one.number_of_rows for one in self.files.header.rows},
         }
         if fingerprint not in history:
-            raise ForeignIndexError(
+            raise ShardIndexError(
                 f"the index at {self.files.path} never had the fingerprint {fingerprint[:16]}…, it has "
                 f"{self.fingerprint[:16]}…: it belongs to another data set, or was built anew; "
                 "use the index that the state was made with"
@@ -201,7 +201,7 @@ class ShardIndex:
         wanted = np.asarray(rows, dtype=np.int64)
         wrong = wanted[(wanted < 0) | (wanted >= self.number_of_rows)]
         if len(wrong):
-            raise UnknownRowError(f"row {wrong[0]:,} is not in the index, which has {self.number_of_rows:,} rows")
+            raise ShardIndexError(f"row {wrong[0]:,} is not in the index, which has {self.number_of_rows:,} rows")
         segments = self.files.tables.segments
         owners = np.searchsorted(segments["first_row"], wanted.astype(np.uint64), side="right") - 1
         found: list[Location] = [Location("", "")] * len(wanted)

@@ -21,7 +21,7 @@ from urllib.parse import urlparse
 import numpy as np
 import numpy.typing as npt
 
-from isogclr.errors import MissingShardError, UnreadableShardError
+from isogclr.errors import missing_shard, unreadable_shard
 from isogclr.shard_index.sample_keys import ReservedSuffixError, sample_keys
 from isogclr.shard_index.tar_headers import BLOCK, Members, read_ordinary_members
 
@@ -69,9 +69,9 @@ def shard_stat(url: str) -> tuple[int, int]:
     try:
         found = os.stat(path)  # noqa: PTH116 (an address is no path until it has been opened)
     except (FileNotFoundError, NotADirectoryError):
-        raise MissingShardError(url) from None
+        raise missing_shard(url) from None
     except OSError as error:
-        raise UnreadableShardError(url, str(error)) from error
+        raise unreadable_shard(url, str(error)) from error
     if not stat.S_ISREG(found.st_mode):
         return UNKNOWN, UNKNOWN
     return found.st_size, found.st_mtime_ns
@@ -86,16 +86,16 @@ def list_shard(url: str) -> Listing:
             members = _read_members(stream, notes)
         keys = sample_keys(members.names, members.sizes)
     except ReservedSuffixError as error:
-        raise UnreadableShardError(
+        raise unreadable_shard(
             url,
             f"its member {error} would replace the key or the address of its own sample; rename or remove it",
         ) from None
     except OSError as error:
-        raise UnreadableShardError(url, str(error)) from error
+        raise unreadable_shard(url, str(error)) from error
     distinct = _distinct(keys, notes)
     ends = np.cumsum([len(key) for key in distinct], dtype=np.uint64)
     if len(ends) and ends[-1] > np.iinfo(np.uint32).max:
-        raise UnreadableShardError(url, "its keys take more than 4 GiB; split it")
+        raise unreadable_shard(url, "its keys take more than 4 GiB; split it")
     return Listing(
         keys=b"".join(distinct),
         ends=ends.astype(np.uint32),
@@ -137,13 +137,13 @@ def open_shard(url: str) -> IO[bytes]:
     if path is not None:
         return open(path, "rb", buffering=0)  # noqa: PTH123 (see above), SIM115 (the caller closes it)
     if url == "-":
-        raise UnreadableShardError(url, "the standard input can be read only once")
+        raise unreadable_shard(url, "the standard input can be read only once")
     from webdataset.gopen import gopen  # noqa: PLC0415 (imports torch; local shards do without)
 
     try:
         stream: IO[bytes] = gopen(url)
     except (ValueError, AssertionError) as error:  # no handler, or one that does not like the address
-        raise UnreadableShardError(url, str(error)) from error
+        raise unreadable_shard(url, str(error)) from error
     return stream
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from isogclr.errors import ForeignIndexError, UnknownShardError
+from isogclr.errors import ShardIndexError, UnknownShardError
 from isogclr.shard_index.files import CSV
 from isogclr.shard_index.ids import components, shared, starts_with
 from isogclr.shard_index.index import ShardIndex
@@ -84,7 +84,7 @@ def _touched(old: ShardIndex, known: KnownShard) -> bool:
 
 def _refuse_table(old: ShardIndex, shard: int, url: str) -> None:
     if old.files.tables.shards[shard]["kind"] == CSV:
-        raise ForeignIndexError(
+        raise ShardIndexError(
             f"{url} is a table in this index, and is now to be read as a shard: check --dataset-type, or choose "
             "another directory for the index"
         )

@@ -17,7 +17,7 @@ from multiprocessing.connection import wait
 
 from tqdm import tqdm
 
-from isogclr.errors import UnreadableShardError
+from isogclr.errors import unreadable_shard
 from isogclr.shard_index.listing import Listing, list_shard, local_path
 
 _LOCAL_SHARDS_PER_WORKER = 16
@@ -60,7 +60,7 @@ def _result(url: str, future: Future[Listing]) -> Listing:
         return future.result()
     except BrokenProcessPool:
         reason = "the process that read it, or one beside it, was killed; is there enough memory? Try fewer workers"
-        raise UnreadableShardError(url, reason) from None
+        raise unreadable_shard(url, reason) from None
 
 
 def _end_with_parent() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from isogclr.errors import UnknownKeyError
+from isogclr.errors import ShardIndexError
 
 Rows = npt.NDArray[np.int64]
 
@@ -43,9 +43,9 @@ class ShardRows:
         except KeyError as error:
             raise self._unknown(error.args[0]) from None
 
-    def _unknown(self, key: str) -> UnknownKeyError:
+    def _unknown(self, key: str) -> ShardIndexError:
         shown = key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        return UnknownKeyError(
+        return ShardIndexError(
             f"shard {self.id} has no key {shown!r} in the index, which holds {len(self):,} keys of it: the shard "
             "has changed since; bring the index up to date with `isogclr index build`; old rows stay"
         )

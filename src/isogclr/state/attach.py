@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isogclr.errors import IndexMismatchError, StoreAbandonedError
+from isogclr.errors import StoreAbandonedError, StoreError
 from isogclr.state.live import LiveFile
 from isogclr.state.lock import lock_holder, lock_path
 
@@ -37,7 +37,7 @@ def _check(live: LiveFile, index_fingerprint: str, run: str | None) -> None:
             "not share a state directory; give all of them the same one, and each run its own"
         )
     if live.header.index_fingerprint != index_fingerprint:
-        raise IndexMismatchError(
+        raise StoreError(
             f"{live.path}: found a store of index {live.header.index_fingerprint}, expected {index_fingerprint}: "
             "the ranks of this node use different indexes; give all of them the same one"
         )

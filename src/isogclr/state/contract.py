@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.durable import Buffer
-from isogclr.errors import IndexMismatchError, InputError, IsogclrError, SchemaMismatchError, StoreError
+from isogclr.errors import InputError, IsogclrError, StoreError
 from isogclr.state.blocks import BlockChecksums, Checksums
 from isogclr.state.layout import Header
 from isogclr.state.published import NONE
@@ -178,12 +178,12 @@ def grown_header(
 ) -> Header:
     """The header of a store that is restored from a snapshot for an index that is the same, or has grown."""
     if found.schema != schema:
-        raise SchemaMismatchError(
+        raise StoreError(
             f"{path}: found the columns {list(found.schema.names)}, expected {list(schema.names)}: it was written "
             "with another loss or other options; resume with those, or start a new run"
         )
     if _rows_then(found, rows, index_fingerprint, rows_at) != found.rows or found.rows > rows:
-        raise IndexMismatchError(
+        raise StoreError(
             f"{path}: found a store of index {found.index_fingerprint} with {found.rows:,} rows, expected index "
             f"{index_fingerprint} with {rows:,} rows, or one that it has grown from: its rows are other samples; "
             "use the index that the run was started with, or let `isogclr index build` extend that one"

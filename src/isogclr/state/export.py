@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from isogclr.durable import fsync_directory, fsync_file, replace_file, temporary_name
-from isogclr.errors import IndexMismatchError, InputError, IsogclrError
+from isogclr.errors import InputError, IsogclrError, StoreError
 from isogclr.state.faults import storage_errors
 from isogclr.state.schema import COUNTERS, Rows, Schema
 from isogclr.state.snapshot import Snapshot
@@ -63,9 +63,9 @@ def _check_index(snapshot: Snapshot, index: SampleNames) -> None:
         raise _other_index(snapshot, f"the index had {rows:,} rows at that fingerprint")
 
 
-def _other_index(snapshot: Snapshot, reason: str) -> IndexMismatchError:
+def _other_index(snapshot: Snapshot, reason: str) -> StoreError:
     header = snapshot.header
-    return IndexMismatchError(
+    return StoreError(
         f"{snapshot.path}: found a store of index {header.index_fingerprint} with {header.rows:,} rows, expected "
         f"one of the index given: {reason}; use the index of the run, or leave it out to get row numbers only"
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from isogclr.errors import StorageError, StorageFullError
+from isogclr.errors import StorageFullError, StoreError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -21,7 +21,7 @@ def storage_errors(path: Path, action: str) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise full_disk(path, action) from error
-        raise StorageError(
+        raise StoreError(
             f"{path}: could not {action}: {error.strerror or error}; expected a file system that takes writes; "
             "what was committed before is intact: check the disk, then resume from the latest generation"
         ) from error

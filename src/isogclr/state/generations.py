@@ -25,7 +25,7 @@ from isogclr.durable import (
     temporary_name,
     write_file,
 )
-from isogclr.errors import DamagedFileError, ForeignFileError, InputError, NewerVersionError
+from isogclr.errors import DamagedFileError, ForeignFileError, InputError
 from isogclr.state.faults import storage_errors
 from isogclr.state.layout import SNAPSHOT_MAGIC
 from isogclr.state.manifest import MANIFEST, Manifest, check_length, describe_file, load_manifest, verify_file
@@ -136,8 +136,6 @@ def latest(root: Path) -> Generation | None:
     for path in generation_folders(root):
         try:
             return load_generation(path)
-        except NewerVersionError:
-            raise
         except (DamagedFileError, ForeignFileError) as error:
             _LOG.warning("passed over a damaged generation: %s", error)
             problems.append(str(error))

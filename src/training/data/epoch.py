@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from isogclr.errors import DataResumeError, InputError, TooFewSamplesError, TooFewShardsError
+from isogclr.errors import DataError, InputError
 from isogclr.shard_index import ShardIndex
 from training.data.image_text import PairFiles, PairInputs
 from training.data.loader import Loader, Order
@@ -128,18 +128,18 @@ class TrainData:
         config, source = self._config, self._source
         parts = self._loader.world_size * self._loader.workers
         if shards is not None and not source.endless and shards < parts:
-            raise TooFewShardsError(
+            raise DataError(
                 f"--train-data names {shards:,} shards for {self._loader.world_size:,} ranks of "
                 f"{self._loader.workers:,} data workers: every worker needs one; use fewer workers, cut the data "
                 "into more shards, or draw shards with replacement (--dataset-resampled)"
             )
         if not source.endless and self._num_samples > source.samples:
-            raise TooFewSamplesError(
+            raise DataError(
                 f"--train-num-samples is {self._num_samples:,}, and the data has {source.samples:,} samples: leave "
                 "the flag out to use all of them, or draw shards with replacement (--dataset-resampled)"
             )
         if not self.steps_per_epoch:
-            raise TooFewSamplesError(
+            raise DataError(
                 f"an epoch of {self._num_samples:,} samples has {self.batches_per_epoch:,} batches on each of "
                 f"{self._loader.world_size:,} ranks, fewer than the {config.accumulation:,} of one step: use a "
                 "smaller batch, less accumulation or fewer ranks"
@@ -172,7 +172,7 @@ class TrainData:
         """The rest of an epoch, as if it had not been interrupted."""
         if not self.same_set_up(position):
             changes = position.set_up.differences(self.set_up) or ["the set-up had changed in that epoch before"]
-            raise DataResumeError(
+            raise DataError(
                 f"the position in epoch {position.epoch} belongs to another set-up ({'; '.join(changes)}): "
                 "go on with the rows that the epoch has not seen"
             )
@@ -192,7 +192,7 @@ class TrainData:
         Each of them comes once; only the last batches of the workers are filled up with repetitions.
         """
         if self._source.endless:
-            raise DataResumeError(
+            raise DataError(
                 "shards drawn with replacement (--dataset-resampled) can be resumed in mid-epoch only with the "
                 "ranks, workers, batch size and accumulation that it was begun with: use these, or resume from "
                 "the end of an epoch"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from isogclr.errors import DataResumeError
+from isogclr.errors import DataError
 
 
 class Batch(NamedTuple):
@@ -91,7 +91,7 @@ class Position:
             numbers = int(record["epoch"]), int(record["batches"]), tuple(int(count) for count in record["drawn"])
             return cls(*numbers, SetUp(**record["set_up"]), bool(record["unseen"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise DataResumeError(
+            raise DataError(
                 f"the data position in the checkpoint is not one ({error!r}): it was written by another release; "
                 "resume with the release that wrote it, or from the start of an epoch"
             ) from None

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from webdataset.filters import shuffle
 
-from isogclr.errors import NoUsableSampleError, TooFewSamplesError
+from isogclr.errors import DataError
 from isogclr.shard_index import ShardIndex
 from training.data.rest import Rest, SeenRows, how_many
 from training.data.sample import RawSample, SampleFiles
@@ -41,7 +41,7 @@ class ShardSource:
 
     def __init__(self, urls: Sequence[str], index: ShardIndex, files: SampleFiles, seed: int) -> None:
         if not urls:
-            raise NoUsableSampleError("the pattern of --train-data names no shard: expected at least one")
+            raise DataError("the pattern of --train-data names no shard: expected at least one")
         self.urls = list(urls)
         self.index = index
         self.files = files
@@ -52,7 +52,7 @@ class ShardSource:
         self.samples = sum(map(index.samples, self._numbers))
         self.digest = index.content_digest(self._numbers)
         if not self.samples:
-            raise NoUsableSampleError(
+            raise DataError(
                 f"the {len(self.urls):,} shards of --train-data hold no sample: {self.urls[0]} is the first; "
                 "expected tar files with members like 000001.jpg and 000001.txt"
             )
@@ -73,7 +73,7 @@ class ShardSource:
         # [rank::W][worker::workers] is [rank + W·worker::W·workers]
         least = min(sum(self.index.samples(self._numbers[p]) for p in order[part::parts]) for part in range(parts))
         if least < batch_size:
-            raise TooFewSamplesError(
+            raise DataError(
                 f"in epoch {epoch} one of the {parts:,} data workers would have shards with {least:,} samples, "
                 f"fewer than one batch of {batch_size:,}: use fewer workers, a smaller batch or more equal shards"
             )

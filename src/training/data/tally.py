@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from isogclr.errors import DataError, NoUsableSampleError, TooFewSamplesError
+from isogclr.errors import DataError
 from training.data.sample import SampleFiles
 
 _SHOWN = 12  # extensions that an error lists
@@ -50,22 +50,22 @@ class Tally:
     def complaint(self, batch_size: int) -> DataError:
         """Why this pass gave no batch."""
         if self.drawn == 0 and self.unreadable_shards:
-            return NoUsableSampleError(
+            return DataError(
                 f"a data worker has tried {self.unreadable_shards:,} times to read a shard and got no sample, "
                 f"first from {self.first_shard_error}: check that this machine can read them"
             )
         if self.usable == 0 and self.undecodable:
-            return NoUsableSampleError(
+            return DataError(
                 f"all {self.undecodable:,} images that a data worker has read failed to decode, the first is "
                 f"{self.first_decoding_error}: expected JPEG, PNG or WebP files; check the data"
             )
         if self.usable == 0 and self.drawn:
             found = ", ".join(sorted(self.extensions)[:_SHOWN]) or "nothing"
-            return NoUsableSampleError(
+            return DataError(
                 f"none of {self.drawn:,} samples {self.files.complaint.format(found=found)}: rename the files when "
                 "the shards are written"
             )
-        return TooFewSamplesError(
+        return DataError(
             f"the shards of a data worker hold {self.usable:,} usable samples "
             f"({self.incomplete:,} without {self.files.parts}, {self.undecodable:,} undecodable), fewer than one "
             f"batch of {batch_size:,}: use fewer workers, a smaller batch or shards of more equal size"

@@ -10,7 +10,7 @@ import time
 import traceback
 
 from isogclr.distributed import FailureBoard, Ranks, is_lost_connection
-from isogclr.errors import DataWorkerError, IsogclrError
+from isogclr.errors import DataError, IsogclrError
 
 FAILED_EXIT_CODE = 1
 POLL_SECONDS = 1.0
@@ -123,7 +123,7 @@ def describe(error: BaseException) -> str:
     return "".join(traceback.format_exception(error)).rstrip()
 
 
-def worker_death(error: BaseException, is_receiving: bool = False) -> DataWorkerError | None:
+def worker_death(error: BaseException, is_receiving: bool = False) -> DataError | None:
     """Whether this error means that a worker process has died.
 
     torch's signal handler says so, wherever the program just is; or a tensor is not handed over any more.
@@ -135,7 +135,7 @@ def worker_death(error: BaseException, is_receiving: bool = False) -> DataWorker
     is_cut_off = is_receiving and isinstance(error, OSError | EOFError)
     if text.startswith("Caught ") or not (is_told or is_cut_off):  # "Caught": an exception of a worker that lives
         return None
-    return DataWorkerError(
+    return DataError(
         f"a data worker process ended by itself ({text or type(error).__name__}): often memory or shared memory is "
         "full; use fewer workers or a smaller batch, and resume from the last checkpoint"
     )

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.distributed import Messages
-from isogclr.errors import StoresDifferError
+from isogclr.errors import StoreError
 from isogclr.state import RowStore
 from isogclr.state.layout import BLOCK_ROWS
 from training.ranks.node import Node
@@ -53,7 +53,7 @@ def _digests(store: RowStore, edges: Sequence[int]) -> list[str]:
     return [hashlib.blake2b(one, digest_size=8).hexdigest() for one in content]
 
 
-def _difference(nodes: list[Any], edges: Sequence[int], rows: int) -> StoresDifferError:
+def _difference(nodes: list[Any], edges: Sequence[int], rows: int) -> StoreError:
     """Who differs where; of each node there are its number, its host and its digests."""
     right = [_right(found) for found in zip(*(digests for _, _, digests in nodes), strict=True)]
     parts = []
@@ -61,7 +61,7 @@ def _difference(nodes: list[Any], edges: Sequence[int], rows: int) -> StoresDiff
         wrong = np.flatnonzero(np.array(digests) != np.array(right))
         if len(wrong):
             parts.append(f"node {number} ({host}) differs in rows {_row_ranges(wrong, edges, rows)}")
-    return StoresDifferError(
+    return StoreError(
         f"found different state stores on {len(nodes)} nodes at a commit, expected equal ones: {'; '.join(parts)}; "
         "nothing was published: resume from the latest generation, and look at memory and disk of that node if it "
         "happens again"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from isogclr.csv_table import CsvColumns, is_table, read_table
-from isogclr.errors import MissingShardError, UnreadableShardError
+from isogclr.errors import ShardIndexError
 
 LINES = ["filepath\ttitle", "a.jpg\t007", "", "b.jpg\t", " ", "c.jpg\tnull", "d.jpg", 'e.jpg\t"two\nlines"']
 
@@ -40,15 +40,16 @@ def test_as_it_is_written(table: str) -> None:
 @pytest.mark.parametrize("as_text", [True, False])
 def test_what_is_wrong(table: str, as_text: bool) -> None:
     with pytest.raises(
-        UnreadableShardError, match=r"no column 'text', only 'filepath', 'title': .* --csv-caption-key"
+        ShardIndexError,
+        match=r"read: it has no column 'text', only 'filepath', 'title': .* --csv-caption-key",
     ):
         read_table(table, CsvColumns(caption="text"), as_text=as_text)
-    with pytest.raises(UnreadableShardError, match=r"no column 'image'.* --csv-img-key"):
+    with pytest.raises(ShardIndexError, match=r"can not be read: it has no column 'image'.* --csv-img-key"):
         read_table(table, CsvColumns(image="image"), as_text=as_text)
-    with pytest.raises(MissingShardError, match=r"gone\.csv does not exist"):
+    with pytest.raises(ShardIndexError, match=r"gone\.csv does not exist"):
         read_table(f"{table}.gone.csv", CsvColumns(), as_text=as_text)
     Path(table).write_bytes(b"filepath\ttitle\n\xff\t\xff\n")
-    with pytest.raises(UnreadableShardError, match="can't decode"):
+    with pytest.raises(ShardIndexError, match=r"can not be read: .*can't decode"):
         read_table(table, CsvColumns(), as_text=as_text)
 
 

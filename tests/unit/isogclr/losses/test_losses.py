@@ -11,7 +11,7 @@ import torch
 import isogclr
 from isogclr import objective
 from isogclr.config import ISogCLRConfig, SogCLRConfig
-from isogclr.errors import ConfigError, UnknownLossError
+from isogclr.errors import ConfigError, InputError
 from isogclr.losses import LOSSES, CyCLIPLoss, ISogCLRLoss, RhoWarning, SampleState, SogCLRLoss, loss_class
 from support.unit_pairs import evaluate, unit_pairs, visited
 
@@ -20,7 +20,7 @@ def test_registry() -> None:
     assert list(LOSSES) == ["clip", "siglip", "cyclip", "sogclr", "isogclr"]
     assert loss_class("isogclr") is isogclr.ISogCLRLoss
     with pytest.raises(
-        UnknownLossError, match="there is no loss 'iso'; choose one of clip, siglip, cyclip, sogclr, isog"
+        InputError, match="there is no loss 'iso'; choose one of clip, siglip, cyclip, sogclr, isog"
     ):
         loss_class("iso")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from isogclr.errors import CheckpointError
+from isogclr.errors import ModelError
 from isogclr.models.checkpoint_files import UnreadableCheckpointError, bare_name, read_checkpoint, read_safetensors
 
 ADVICE = ("Weights only", "`weights_only`", "set to `False`", "safe_globals", "trust", "Re-running")
@@ -89,7 +89,7 @@ def test_damage_keeps_torchs_first_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize("read", [read_checkpoint, read_safetensors])
 def test_what_is_no_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
     for path in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(CheckpointError, match="is no file"):
+        with pytest.raises(ModelError, match="is no file; a checkpoint"):
             read(path)
 
 

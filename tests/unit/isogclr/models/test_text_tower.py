@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import BertModel, DistilBertConfig, DistilBertModel
 
-from isogclr.errors import TextTowerError
+from isogclr.errors import ModelError
 from isogclr.models.text_tower import convert, is_distilbert
 from support.shard_writing import WORDS
 
@@ -52,7 +52,7 @@ def test_without_weights_only_the_sizes_are_written(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(TextTowerError, match=r"no config\.json"):
+    with pytest.raises(ModelError, match=r"no config\.json"):
         is_distilbert(tmp_path)
 
 

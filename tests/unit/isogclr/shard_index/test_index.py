@@ -11,18 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isogclr.errors import (
-    ChangedShardError,
-    ForeignIndexError,
-    IndexBusyError,
-    IndexNotFoundError,
-    InputError,
-    MissingShardError,
-    ShardWarning,
-    UnknownKeyError,
-    UnknownRowError,
-    UnknownShardError,
-)
+from isogclr.errors import IndexNotFoundError, InputError, ShardIndexError, ShardWarning, UnknownShardError
 from isogclr.shard_index import listing
 from isogclr.shard_index.build import BuildSummary, build_index
 from isogclr.shard_index.index import Location, ShardIndex
@@ -98,13 +87,13 @@ def test_keys_that_are_not_ascii(tmp_path: Path) -> None:
 def test_unknown_keys_rows_and_shards_have_their_own_errors(data: Path) -> None:
     build(data)
     index = load(data)
-    with pytest.raises(UnknownKeyError, match=r"shard 0.tar has no key 'nope'.*3 keys.*index build"):
+    with pytest.raises(ShardIndexError, match=r"shard 0.tar has no key 'nope'.*3 keys.*index build"):
         index.shard(f"{data}/0.tar").row("nope")
-    with pytest.raises(UnknownKeyError, match="'nope'"):
+    with pytest.raises(ShardIndexError, match="has no key 'nope'"):
         index.shard(f"{data}/0.tar").rows(["a", "nope"])
-    with pytest.raises(UnknownRowError, match=r"row 6 .* 6 rows"):
+    with pytest.raises(ShardIndexError, match=r"row 6 .* 6 rows"):
         index.locate([0, 6])
-    with pytest.raises(UnknownRowError, match="row -1"):
+    with pytest.raises(ShardIndexError, match="row -1 is not in the index"):
         index.locate([-1])
     with pytest.raises(UnknownShardError, match=r"9.tar.*2 shards.*index build"):
         index.shard(f"{data}/9.tar")
@@ -133,7 +122,7 @@ def test_an_error_in_a_worker_names_the_shard(data: Path) -> None:
     (data / "2.tar").mkdir()
     with pytest.raises(Exception, match=r"2\.tar can not be read") as error:
         build_index(f"{data}/{{0..2}}.tar", data.parent / "index", workers=2)
-    assert type(error.value).__name__ == "UnreadableShardError"
+    assert type(error.value).__name__ == "ShardIndexError"
     with pytest.raises(IndexNotFoundError):
         load(data)
 
@@ -163,7 +152,7 @@ def test_growth_reads_the_new_shards_only_and_moves_nothing(data: Path, listed: 
     assert everything(index) == [*before, ("00.tar", "z"), ("00.tar", "a")]
     assert index.rows_at(old.fingerprint) == 6
     assert index.rows_at(index.fingerprint) == 8
-    with pytest.raises(ForeignIndexError, match="never had the fingerprint"):
+    with pytest.raises(ShardIndexError, match="never had the fingerprint"):
         old.rows_at(index.fingerprint)
     assert everything(old) == before  # an index that is open stays as it was, though its tables are gone
 
@@ -171,9 +160,9 @@ def test_growth_reads_the_new_shards_only_and_moves_nothing(data: Path, listed: 
 def test_a_changed_shard_keeps_old_rows_and_gets_new_ones_at_the_end(data: Path) -> None:
     build(data)
     write_pairs(data / "0.tar", ["x", "c", "y", "a"])  # b is gone
-    with pytest.raises(ChangedShardError, match=r"0\.tar has .* bytes"):
+    with pytest.raises(ShardIndexError, match=r"^shards have changed .*0\.tar has .* bytes"):
         load(data).check([f"{data}/0.tar"])
-    with pytest.raises(ChangedShardError, match=r"0\.tar has other members \(4 keys, it had 3\)"):
+    with pytest.raises(ShardIndexError, match=r"0\.tar has other members \(4 keys, it had 3\)"):
         load(data).verify_shards()
     assert build(data).changed_shards == 1
     index = load(data)
@@ -202,7 +191,7 @@ def test_a_change_that_keeps_size_and_time_is_found_by_verify(data: Path) -> Non
     os.utime(data / "0.tar", ns=(stat.st_atime_ns, stat.st_mtime_ns))
     build(data)
     assert "d" not in load(data).shard(f"{data}/0.tar")
-    with pytest.raises(ChangedShardError, match=r"0\.tar"):
+    with pytest.raises(ShardIndexError, match=r"^shards have changed .*0\.tar"):
         load(data).verify_shards()
     build(data, reread=True)
     assert load(data).shard(f"{data}/0.tar").row("d") == 6
@@ -218,7 +207,7 @@ def test_moving_the_data_set_changes_nothing(data: Path) -> None:
     assert index.shard(f"{moved}/1.tar").row("b") == 4
     index.check([f"{moved}/0.tar", f"{moved}/1.tar"])
     index.verify_shards([f"{moved}/0.tar", f"{moved}/1.tar"])
-    with pytest.raises(MissingShardError, match=r"0\.tar"):
+    with pytest.raises(ShardIndexError, match=r"0\.tar does not exist"):
         index.verify_shards()
     summary = build_index(f"{moved}/{{0..1}}.tar", data.parent / "index", workers=1)
     assert (summary.moved_shards, summary.new_rows) == (2, 0)
@@ -312,7 +301,7 @@ def test_the_same_size_and_time_is_not_the_same_shard(tmp_path: Path) -> None:
     for name, keys in (("x/0.tar", ["k1", "k2"]), ("y/0.tar", ["m1", "m2"])):
         os.utime(write_pairs(tmp_path / name, keys), (0, 0))
     build_index(f"{tmp_path}/x/0.tar", tmp_path / "index", workers=1)
-    with pytest.raises(ForeignIndexError, match="another data set"):
+    with pytest.raises(ShardIndexError, match="is the index of another data set"):
         build_index(f"{tmp_path}/y/0.tar", tmp_path / "index", workers=1)
 
 
@@ -342,7 +331,7 @@ def test_a_table_is_not_read_as_a_shard(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
     table.write_text("filepath\ttitle\na.jpg\tone\n")
     build_index(str(table), tmp_path / "index")
-    with pytest.raises(ForeignIndexError, match="is a table in this index"):
+    with pytest.raises(ShardIndexError, match="is a table in this index"):
         build_index(str(table), tmp_path / "index", dataset_type="webdataset", reread=True)
     with table.open("a") as file:
         file.write("b.jpg\t\n")  # an empty caption: pandas would infer another type for the column
@@ -352,7 +341,7 @@ def test_a_table_is_not_read_as_a_shard(tmp_path: Path) -> None:
 def test_an_index_of_another_data_set_is_refused(data: Path) -> None:
     build(data)
     write_pairs(data.parent / "other" / "x.tar", ["a"])
-    with pytest.raises(ForeignIndexError, match=r"another data set.*2 shards like .*0\.tar.*x\.tar.*old::new"):
+    with pytest.raises(ShardIndexError, match=r"another data set.*2 shards like .*0\.tar.*x\.tar.*old::new"):
         build_index(f"{data.parent}/other/x.tar", data.parent / "index", workers=1)
     assert load(data).number_of_rows == 6
 
@@ -360,7 +349,7 @@ def test_an_index_of_another_data_set_is_refused(data: Path) -> None:
 def test_shards_that_the_sources_leave_out_keep_their_rows(data: Path) -> None:
     build(data)
     (data / "0.tar").unlink()
-    with pytest.raises(MissingShardError, match=r"0\.tar does not exist"):
+    with pytest.raises(ShardIndexError, match=r"0\.tar does not exist"):
         build(data)
     assert build(data, "1.tar").absent_shards == 1
     assert load(data).shard(f"{data}/1.tar").row("a") == 3
@@ -375,7 +364,7 @@ def test_check_tells_vanished_and_appeared_shards_apart(data: Path) -> None:
     with pytest.raises(UnknownShardError, match=r"2\.tar is not in the index"):
         load(data).check([f"{data}/2.tar"])
     (data / "1.tar").unlink()
-    with pytest.raises(MissingShardError, match=r"1\.tar does not exist"):
+    with pytest.raises(ShardIndexError, match=r"1\.tar does not exist"):
         load(data).check([f"{data}/{shard}.tar" for shard in range(2)])
 
 
@@ -392,7 +381,7 @@ def test_sources_must_name_something(data: Path) -> None:
 
 
 def test_a_directory_with_other_files_is_not_touched(data: Path) -> None:
-    with pytest.raises(ForeignIndexError, match=r"holds .\.tar"):
+    with pytest.raises(ShardIndexError, match=r"holds .\.tar, which is no part of an index"):
         build_index(f"{data}/0.tar", data)
     assert sorted(file.name for file in data.iterdir()) == ["0.tar", "1.tar"]
 
@@ -404,7 +393,7 @@ def test_files_with_names_like_ours_are_not_touched(data: Path, name: str) -> No
     folder = data.parent / "papers"
     folder.mkdir()
     (folder / name).write_text("mine")
-    with pytest.raises(ForeignIndexError, match="which is no part of an index"):
+    with pytest.raises(ShardIndexError, match="which is no part of an index"):
         build_index(f"{data}/0.tar", folder)
     assert (folder / name).read_text() == "mine"
 
@@ -419,7 +408,7 @@ def test_a_stranger_in_a_finished_index_does_not_stop_a_build(data: Path) -> Non
 
 def test_two_builders_at_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def intrude(url: str) -> listing.Listing:
-        with pytest.raises(IndexBusyError, match="another process is building"):
+        with pytest.raises(ShardIndexError, match="another process is building"):
             build(data, "1.tar")
         return listing.list_shard(url)
 
@@ -452,7 +441,7 @@ def test_sent_as_a_path_and_checked_on_arrival(data: Path) -> None:
     assert pickle.loads(sent).number_of_rows == 7
     shutil.rmtree(data.parent / "index")
     build(data, "{1..2}.tar")
-    with pytest.raises(ForeignIndexError, match="never had the fingerprint"):
+    with pytest.raises(ShardIndexError, match="never had the fingerprint"):
         pickle.loads(sent)
 
 
@@ -476,9 +465,9 @@ def test_a_table_by_position(tmp_path: Path) -> None:
     assert rows.row(3) == index.row("train.csv", "3") == 3  # type: ignore[arg-type]
     assert index.locate([2]) == [("train.csv", "2")]
     for wrong in (5, -1):
-        with pytest.raises(UnknownKeyError, match=str(wrong)):
+        with pytest.raises(ShardIndexError, match=f"has no key '{wrong}'"):
             rows.rows(np.array([wrong]))
-        with pytest.raises(UnknownKeyError, match=str(wrong)):
+        with pytest.raises(ShardIndexError, match=f"has no key '{wrong}'"):
             rows.row(wrong)  # type: ignore[arg-type]
     index.verify()
     index.verify_shards()
@@ -490,7 +479,7 @@ def test_a_table_may_grow_at_its_end_and_nowhere_else(tmp_path: Path) -> None:
     table.write_text("filepath\ttitle\n" + "".join(lines[:5]))
     old = ShardIndex.build(str(table), tmp_path / "index")
     table.write_text("filepath\ttitle\n" + "".join(lines))
-    with pytest.raises(ChangedShardError, match=r"train\.csv has"):
+    with pytest.raises(ShardIndexError, match=r"^shards have changed .*train\.csv has"):
         old.check([str(table)])
     index = ShardIndex.build(str(table), tmp_path / "index")
     assert index.shard(str(table)).rows(range(8)).tolist() == list(range(8))
@@ -499,7 +488,7 @@ def test_a_table_may_grow_at_its_end_and_nowhere_else(tmp_path: Path) -> None:
     index.verify()
     for changed in (lines[1:], lines[::-1], lines[:7]):
         table.write_text("filepath\ttitle\n" + "".join(changed))
-        with pytest.raises(ChangedShardError, match=r"first 8 rows of .*train\.csv"):
+        with pytest.raises(ShardIndexError, match=r"first 8 rows of .*train\.csv"):
             ShardIndex.build(str(table), tmp_path / "index")
 
 
@@ -507,7 +496,7 @@ def test_a_table_in_place_of_shards_is_another_data_set(data: Path) -> None:
     build(data)
     table = data.parent / "train.csv"
     table.write_text("filepath\ttitle\na.jpg\ttext\n")
-    with pytest.raises(ForeignIndexError, match="another data set"):
+    with pytest.raises(ShardIndexError, match="is the index of another data set"):
         build_index(str(table), data.parent / "index")
 
 
@@ -517,7 +506,7 @@ def test_positions_of_a_table_that_are_none(tmp_path: Path, key: object) -> None
     table.write_text("filepath\ttitle\n" + "a.jpg\tone\n" * 7)
     rows = build_and_load(str(table), tmp_path / "index")
     for call in (lambda: rows.row(key), lambda: rows.rows([key])):
-        with pytest.raises(UnknownKeyError):
+        with pytest.raises(ShardIndexError, match=r"^shard t\.csv has no key "):
             call()
     assert rows.rows(["0", "6", 3]).tolist() == [0, 6, 3]
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from isogclr.errors import (
-    DamagedIndexError,
-    ForeignIndexError,
-    IndexNotFoundError,
-    NewerIndexError,
-    ShardIndexError,
-)
+from isogclr.errors import IndexNotFoundError, ShardIndexError
 from isogclr.shard_index.build import build_index
 from isogclr.shard_index.files import Header, decode_header
 from isogclr.shard_index.index import ShardIndex
@@ -60,7 +55,9 @@ def look_everything_up(index: Path) -> None:
 def refused(index: Path, use: Callable[[Path], None]) -> bool:
     try:
         use(index)
-    except (DamagedIndexError, ForeignIndexError, NewerIndexError):
+    except ShardIndexError as error:
+        if not re.search("restore it from a copy|is no shard index|install a newer isogclr", str(error)):
+            raise
         return True
     return False
 
@@ -108,7 +105,7 @@ def test_truncated_or_grown(index: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["tables-2.bin", "rows-1.bin"])
 def test_a_missing_file_is_named(index: Path, name: str) -> None:
     (index / name).unlink()
-    with pytest.raises(DamagedIndexError, match=f"{name} is missing: restore it"):
+    with pytest.raises(ShardIndexError, match=f"{name} is missing: restore it"):
         load(index)
 
 
@@ -133,20 +130,20 @@ def test_a_file_of_another_index(index: Path, tmp_path: Path) -> None:
 
 def test_something_else_by_that_name(index: Path) -> None:
     (index / "index.json").write_text(json.dumps({"format": "mosaic streaming", "version": 2}))
-    with pytest.raises(ForeignIndexError, match="found format 'mosaic streaming', expected 'isogclr shard index'"):
+    with pytest.raises(ShardIndexError, match="found format 'mosaic streaming', expected 'isogclr shard index'"):
         load(index)
     (index / "index.json").write_text("[]")
-    with pytest.raises(ForeignIndexError, match="found format 'list'"):
+    with pytest.raises(ShardIndexError, match="found format 'list'"):
         load(index)
     (index / "index.json").write_text("not json")
-    with pytest.raises(DamagedIndexError, match="is no JSON"):
+    with pytest.raises(ShardIndexError, match=r"is no JSON .*: restore it from a copy"):
         load(index)
 
 
 def test_a_newer_version_says_what_to_install(index: Path) -> None:
     body = json.loads((index / "index.json").read_text())
     (index / "index.json").write_text(json.dumps({**body, "version": 2}))
-    with pytest.raises(NewerIndexError, match="has version 2, this isogclr reads version 1: install"):
+    with pytest.raises(ShardIndexError, match="has version 2, this isogclr reads version 1: install"):
         load(index)
 
 
@@ -161,7 +158,7 @@ def test_a_file_in_place_of_a_directory(tmp_path: Path) -> None:
 def test_a_damaged_index_is_not_built_over(index: Path, whole: Path) -> None:
     (index / "tables-2.bin").write_bytes(b"")
     before = {file.name: file.read_bytes() for file in index.iterdir()}
-    with pytest.raises(DamagedIndexError, match="restore it from a copy"):
+    with pytest.raises(ShardIndexError, match="restore it from a copy"):
         build_index(f"{whole.parent}/data/{{0..2}}.tar", index, workers=1)
     assert {file.name: file.read_bytes() for file in index.iterdir()} == before
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from isogclr.errors import StorageError, StorageFullError
+from isogclr.errors import StorageFullError, StoreError
 from isogclr.state.faults import full_disk, storage_errors
 
 
@@ -24,7 +24,7 @@ def test_a_full_disk_says_what_may_go(tmp_path: Path, number: int) -> None:
 
 
 def test_other_errors_say_what_the_system_said(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"snapshot: could not write the snapshot: Input/output error") as caught:
+    with pytest.raises(StoreError, match=r"snapshot: could not write the snapshot: Input/output error") as caught:
         fail(tmp_path / "snapshot", errno.EIO)
     assert not isinstance(caught.value, StorageFullError)
     assert isinstance(caught.value.__cause__, OSError)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from isogclr.errors import NoUsableSampleError, TooFewSamplesError
+from isogclr.errors import DataError
 from support.memory_source import MemorySource
 from training.data.image_text import PairInputs
 from training.data.position import Batch, Part
@@ -85,7 +85,7 @@ class TestBatches:
         """Passes follow one another: with the rest of the one before in front, or without it."""
         source = MemorySource(samples, drops_last=drops)
         if drops and samples < batch_size and wanted:
-            with pytest.raises(TooFewSamplesError, match=f"hold {samples} usable samples"):
+            with pytest.raises(DataError, match=f"hold {samples} usable samples"):
                 read(source, wanted, batch_size=batch_size)
             return
         kept = samples // batch_size * batch_size if drops else samples
@@ -146,7 +146,7 @@ class TestUnusable:
     @pytest.mark.parametrize("drops", [True, False])
     def test_nothing_but_broken_ones(self, drops: bool) -> None:
         source = MemorySource(6, drops_last=drops, broken=range(6))
-        with pytest.raises(NoUsableSampleError, match="all 6 images that a data worker has read failed to decode"):
+        with pytest.raises(DataError, match="all 6 images that a data worker has read failed to decode"):
             read(source, 1)
         assert len(source.passes) == 1
 
@@ -162,13 +162,13 @@ class TestEndless:
 
     def test_patience_ends_after_ten_times_the_data(self) -> None:
         source = MemorySource(5, endless=True, incomplete=range(5))
-        with pytest.raises(NoUsableSampleError, match="none of 50 samples has a caption and an image"):
+        with pytest.raises(DataError, match="none of 50 samples has a caption and an image"):
             read(source, 1)
 
     def test_of_a_large_data_set_it_ends_sooner(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("training.data.worker._PATIENCE", 30)
         source = MemorySource(1_000, endless=True, broken=range(1_000))
-        with pytest.raises(NoUsableSampleError, match="all 30 images"):
+        with pytest.raises(DataError, match="all 30 images"):
             read(source, 1)
 
     def test_one_usable_sample_is_reason_to_go_on(self) -> None:
@@ -224,5 +224,5 @@ class TestUnseen:
 
     def test_but_not_where_nothing_is_usable_at_all(self) -> None:
         source = MemorySource(6, broken=range(6))
-        with pytest.raises(NoUsableSampleError, match="all 6 images"):
+        with pytest.raises(DataError, match="all 6 images"):
             read(source, 1, rest=rest(source, {0, 1}))

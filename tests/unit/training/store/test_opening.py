@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from isogclr.distributed import Messages, Ranks
-from isogclr.errors import MissingShardError, StoreLockedError, TrainingError
+from isogclr.errors import ShardIndexError, StoreLockedError, TrainingError
 from isogclr.shard_index import ShardIndex
 from isogclr.state import MemoryStore, StateStore
 from isogclr.state.lock import lock_path
@@ -80,7 +80,7 @@ class TestIndex:
     def test_a_missing_shard_is_said(self, tmp_path: Path) -> None:
         config = shards(tmp_path / "data", 3, 4)
         (tmp_path / "data" / "1.tar").unlink()
-        with pytest.raises(MissingShardError, match=r"1\.tar"):
+        with pytest.raises(ShardIndexError, match=r"1\.tar does not exist"):
             open_index(config, tmp_path / "index", alone(), ONE)
 
 
