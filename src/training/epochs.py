@@ -20,7 +20,7 @@ from training.steps.loop import Loop
 from training.steps.metric_log import MetricLog
 from training.steps.progress import Progress
 from training.store.all_rows import seen_in_epoch, temperature_histograms
-from training.store.table import StateTable
+from training.store.state_table import StateTable
 
 
 @dataclass(frozen=True)

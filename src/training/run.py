@@ -36,14 +36,14 @@ from training.ranks.failures import FAILED_EXIT_CODE, FailureWatch, end_process
 from training.ranks.node import Node, find_node
 from training.settings import DataSettings, Settings
 from training.signals import STOPPED_EXIT_CODE, StopRequest
+from training.steps.log_lines import StepReporter
 from training.steps.loop import Loop, Parts
 from training.steps.metric_log import MetricLog
 from training.steps.optimization import Optimization
 from training.steps.progress import Progress
-from training.steps.reporting import StepReporter
 from training.store.opening import check_not_in_use, live_file, open_index, open_store
 from training.store.placement import StateFolder, choose_state_folder
-from training.store.table import StateTable
+from training.store.state_table import StateTable
 
 USAGE_EXIT_CODE = 2
 

@@ -11,7 +11,7 @@ from isogclr.state import MemoryStore, schema_for
 from isogclr.state.layout import BLOCK_ROWS
 from support.gloo import run_ranks
 from training.ranks.node import Node
-from training.store.comparison import check_stores_agree, forget_changes
+from training.store.node_comparison import check_stores_agree, forget_changes
 
 ROWS = 100 * BLOCK_ROWS + 7
 MANY_ROWS = 10_000 * BLOCK_ROWS + 7  # more blocks than ranges: a range has three

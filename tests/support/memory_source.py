@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from training.data.image_text import PairFiles
-from training.data.rest import Rest, SeenRows
+from training.data.rest_of_epoch import Rest, SeenRows
 from training.data.sample import RawSample, SampleFiles
 from training.data.source import Pass, Samples
 from training.data.tally import Tally

@@ -18,7 +18,7 @@ from training.model import Model, create_model
 from training.open_clip_bridge import Place, autocast
 from training.steps.optimization import Optimization
 from training.steps.step import Stepper
-from training.store.table import StateTable, new_state
+from training.store.state_table import StateTable, new_state
 
 
 def train_in_one_process(

@@ -33,7 +33,7 @@ from training.randomness import capture
 from training.ranks.node import Node
 from training.settings import RunSettings
 from training.steps.progress import Progress
-from training.store.comparison import check_stores_agree, forget_changes
+from training.store.node_comparison import check_stores_agree, forget_changes
 
 CHECKPOINT, TRAINING = "checkpoint.pt", "training.json"
 LATEST_CHECKPOINT = "epoch_latest.pt"

@@ -2,12 +2,12 @@
 
 Reading order:
 
-    epoch.py     the data of one rank: whole epochs, and the rest of an interrupted one
-    position.py  a batch, and a place in an epoch
-    source.py    what a data set must offer; shards.py and tables.py are the two kinds there are
-    sample.py    what a sample is; image_text.py: a picture and its caption
-    worker.py    one data worker: draw, decode, augment, collect
-    loader.py    torch's DataLoader around the workers
-    rest.py      what is left of an epoch after a change of set-up
-    tally.py     what became of the samples that a worker has read
+    epoch.py          the data of one rank: whole epochs, and the rest of an interrupted one
+    position.py       a batch, and a place in an epoch
+    source.py         what a data set must offer; shards.py and tables.py hold the order of their samples
+    sample.py         what a sample is; image_text.py: a picture and its caption
+    worker.py         one data worker: draw, decode, augment, collect
+    loader.py         torch's DataLoader around the workers
+    rest_of_epoch.py  what is left of an epoch after a change of set-up
+    tally.py          what became of the samples that a worker has read
 """

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from isogclr.errors import IsogclrError
 from training.data.position import Batch, Part
-from training.data.rest import Rest
+from training.data.rest_of_epoch import Rest
 from training.data.worker import Preparation, Task, WorkerStream
 from training.randomness import generators_preserved
 from training.ranks.failures import worker_death

@@ -14,7 +14,7 @@ from webdataset.filters import shuffle
 
 from isogclr.errors import DataError
 from isogclr.shard_index import ShardIndex
-from training.data.rest import Rest, SeenRows, how_many
+from training.data.rest_of_epoch import Rest, SeenRows, how_many
 from training.data.sample import RawSample, SampleFiles
 from training.data.source import Pass, Samples
 from training.data.tally import Tally

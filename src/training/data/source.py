@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from training.data.position import Part
-from training.data.rest import Rest
+from training.data.rest_of_epoch import Rest
 from training.data.sample import RawSample, SampleFiles
 from training.data.tally import Tally
 

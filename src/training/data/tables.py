@@ -18,7 +18,7 @@ from isogclr.csv_table import read_table
 from isogclr.errors import DataError
 from isogclr.shard_index import ShardIndex
 from training.data.image_text import PairFiles
-from training.data.rest import Rest, SeenRows, how_many
+from training.data.rest_of_epoch import Rest, SeenRows, how_many
 from training.data.sample import RawSample, SampleFiles
 from training.data.source import Pass, Samples
 from training.data.tally import Tally

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from training.data.position import Batch, Part
-from training.data.rest import Rest
+from training.data.rest_of_epoch import Rest
 from training.data.sample import RawSample
 from training.data.source import Pass, Samples, Source
 from training.data.tally import Tally

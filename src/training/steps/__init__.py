@@ -6,6 +6,6 @@ Reading order:
     step.py          the gradients of one step; accumulation
     optimization.py  from gradients to a step that was taken, or not
     progress.py      where a run is
-    reporting.py     what is said about a step
+    log_lines.py     what is said about a step
     metric_log.py    where the numbers go: log, TensorBoard, W&B, metrics.jsonl
 """

@@ -15,11 +15,11 @@ from training.data.epoch import EpochBatches
 from training.data.position import Batch
 from training.features import TrainedModel
 from training.signals import StopRequest
+from training.steps.log_lines import StepReporter
 from training.steps.optimization import Optimization
 from training.steps.progress import Progress
-from training.steps.reporting import StepReporter
 from training.steps.step import Stepper, StepResult
-from training.store.table import StateTable, new_state
+from training.store.state_table import StateTable, new_state
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from training.randomness import Replay
 from training.steps.optimization import Optimization
 
 Inputs = Sequence[Tensor]  # of a micro-batch, on the device
-ReadState = Callable[[], SampleState]  # called once, after the first forward pass: see `store.table`
+ReadState = Callable[[], SampleState]  # called once, after the first forward pass: see `store.state_table`
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from training.steps.metric_log import MetricLog, learned_summary
 from training.steps.optimization import Optimization
 from training.steps.progress import Progress
 from training.steps.step import StepResult
-from training.store.table import StateTable
+from training.store.state_table import StateTable
 
 
 class StepReporter:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.rest import Rest, SeenRows, how_many
+from training.data.rest_of_epoch import Rest, SeenRows, how_many
 
 FEW = st.integers(1, 40)
 
