@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isogclr.csv_table import CsvColumns
+from isogclr import __version__
 from isogclr.errors import InputError, IsogclrError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="isogclr", description="CLIP with a learned temperature for every sample."
     )
+    parser.add_argument("--version", action="version", version=f"isogclr {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_demo(commands)
     _add_index(commands)
