@@ -59,16 +59,27 @@ def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> 
     logs = place.local_rank == 0 if settings.run.log_local else place.is_first
     log_file = path / (f"out-{place.rank}" if settings.run.log_local else "out.log")
     if logs:
-        if log_file.exists() and settings.run.resume != "latest":
+        _make_folder(path, log_file, is_resumed=settings.run.resume == "latest")
+    messages.barrier()
+    bridge.setup_logging(log_file if logs else None, level)
+    logging.captureWarnings(True)
+    return RunFolder(name, path, path)
+
+
+def _make_folder(path: Path, log_file: Path, is_resumed: bool) -> None:
+    try:
+        if log_file.exists() and not is_resumed:
             raise TrainingError(
                 f"{path}: found the log of an earlier run, expected a new name; go on with it by --resume latest, "
                 "or choose another --name"
             )
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-    messages.barrier()
-    bridge.setup_logging(log_file if logs else None, level)
-    logging.captureWarnings(True)
-    return RunFolder(name, path, path)
+        log_file.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise TrainingError(
+            f"{path}: found no place for the run ({error.strerror}), expected a folder that can be written: choose "
+            "another --logs or --name"
+        ) from None
 
 
 def _default_name(settings: Settings) -> str:

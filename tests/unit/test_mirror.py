@@ -43,7 +43,7 @@ REACHED_THROUGH = {
     "isogclr.shard_index.build": {"isogclr.shard_index.plan", "isogclr.shard_index.saving"},
     "isogclr.shard_index.index": {"isogclr.shard_index.check"},
     "isogclr.state.store": {"isogclr.state.attach", "isogclr.state.live"},
-    "training.params": {"training.params.refusals", "training.params.values"},
+    "training.params": {f"training.params.{name}" for name in ("mistakes", "refusals", "values")},
     "training.run": {"training.epochs"},
 }
 LISTED = set().union(*REACHED_THROUGH.values())

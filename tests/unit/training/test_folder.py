@@ -79,6 +79,19 @@ class TestOpening:
         (tmp_path / "run").mkdir()
         assert open_one(settings(tmp_path)).path == tmp_path / "run"
 
+    @pytest.mark.parametrize("spoil", ["checkpoints", "out.log", "name"])
+    def test_a_place_that_can_not_be_written(self, spoil: str, tmp_path: Path) -> None:
+        """Also of those whom permissions do not stop."""
+        name = "x" * 300 if spoil == "name" else "run"
+        if spoil != "name":
+            (tmp_path / "run").mkdir()
+        if spoil == "checkpoints":
+            (tmp_path / "run" / "checkpoints").touch()
+        if spoil == "out.log":
+            (tmp_path / "run" / "out.log").symlink_to("/proc/no-such-place")
+        with pytest.raises(TrainingError, match=r"found no place for the run .* choose another --logs or --name"):
+            open_one(settings(tmp_path, name))
+
     def test_a_log_per_node_is_named_by_rank(self, tmp_path: Path) -> None:
         place = Place(torch.device("cpu"), rank=4, local_rank=0, world_size=8)
         open_one(settings(tmp_path, log_local=True), place)
