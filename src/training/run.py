@@ -207,7 +207,7 @@ def _train(context: Context, prepared: Prepared, data_settings: DataSettings) ->
     loss = create_loss(settings.loss, context.ranks, data.steps_per_epoch, settings.run.epochs)
     optimization = Optimization(prepared.model.wrapped, settings.optimizer, settings.model.precision, place.device)
     optimization.plan(data.steps_per_epoch, settings.run.epochs)
-    progress = _begin(resumed, prepared.model, loss, optimization, data.steps_per_epoch, place.device)
+    progress = _begin(resumed, prepared.model, loss, optimization, data.steps_per_epoch, place)
     with ExitStack() as opened:
         store = _open_store(context, prepared, loss, data.rows, index)
         facts = _facts(settings, prepared.model, loss)
@@ -272,19 +272,21 @@ def _begin(
     loss: ContrastiveLoss,
     optimization: Optimization,
     steps_per_epoch: int,
-    device: torch.device,
+    place: Place,
 ) -> Progress:
     """Where training begins: at the start, or where a commit was made, with its weights and moments loaded."""
-    fresh = Progress(steps_per_epoch=steps_per_epoch, shared=loss.initial_shared(device=device))
+    fresh = Progress(steps_per_epoch=steps_per_epoch, shared=loss.initial_shared(device=place.device))
     if resumed is None:
         return fresh
     resume.check_loss(resumed, loss.name)
+    if place.is_first:
+        resume.warn_of_other_options(resumed, loss.name, loss.described_options())
     resume.load_weights(resumed, model.wrapped)
     if resumed.is_training:
         optimization.load(resumed.checkpoint)
     resumed.release()
     progress = resumed.progress(steps_per_epoch)
-    progress.shared = fresh.shared if progress.shared is None else progress.shared.to(device)
+    progress.shared = fresh.shared if progress.shared is None else progress.shared.to(place.device)
     return progress
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.micro_run import arguments, run
+from support.micro_run import arguments, run, write_model
 from support.shard_writing import write_noise_shards
 
 
@@ -39,3 +39,13 @@ def test_one_line(flags: dict[str, Any], code: int, words: list[str], folder: Pa
     for word in words:
         (line,) = [line for line in text.splitlines() if word in line]
         assert code == 2 or "ERROR" in line
+
+
+def test_a_resume_with_another_rho(tmp_path: Path) -> None:
+    """It goes on, and the log says that it goes on otherwise."""
+    model, data = write_model(tmp_path / "model"), write_noise_shards(tmp_path / "data", [16])
+    for rho, epochs, said in ((6.0, 1, 0), (7.5, 2, 1)):
+        flags = {"loss": "isogclr", "isogclr_rho": rho, "epochs": epochs, "resume": "latest"}
+        text = run(arguments(model, data, tmp_path / "logs", "a", **flags), tmp_path).text
+        assert text.count("rho of --loss isogclr has changed at this resume: 6.0 → 7.5") == said
+        assert text.count("has changed at this resume") == said

@@ -34,8 +34,8 @@ def refuse_expanded_patterns(rest: Sequence[str]) -> None:
             words = list(takewhile(lambda word: not word.startswith("-"), rest[place + 1 :]))
             if len(words) > 1:
                 problem = (
-                    f"{flag}: found {len(words):,} words, {words[0]} … {words[-1]}, expected one pattern: quote it, "
-                    f"so that the shell does not expand it, and write braces, as in {flag} 'shard-{{000..099}}.tar'"
+                    f"{flag}: found {len(words):,} words, {words[0]} … {words[-1]}, expected one pattern: quote "
+                    f"it, so that the shell does not expand it, and write braces, as in 'shard-{{000..099}}.tar'"
                 )
                 raise ConfigError([problem])
 
@@ -119,7 +119,7 @@ def _folder(theirs: Namespace) -> list[str]:
             )
     if stores(theirs):
         logs = Path(theirs.logs).absolute()
-        there = next(folder for folder in (logs, *logs.parents) if folder.exists())
+        there = next(folder for folder in (logs, *logs.parents) if os.path.exists(folder))  # noqa: PTH110 (no error)
         if not there.is_dir():
             found.append(f"--logs {theirs.logs}: {there} is a file; give a folder")
     return found
