@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from isogclr.errors import ConfigError, TextTowerError, TrainingError
 from isogclr.models import model_configs, text_tower
-from isogclr.models.checkpoint_files import UnreadableCheckpointError, read_checkpoint, read_safetensors
+from isogclr.models.checkpoint_files import UnreadableCheckpointError, read_checkpoint, read_safetensors, reason_of
 from training.features import Features
 from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, SIGLIP_MODEL_OPTIONS, Place
 from training.randomness import seed_everything
@@ -114,9 +114,13 @@ def _from_factory(name: str, settings: ModelSettings, place: Place) -> tuple[Any
         )
     except Exception as error:  # unpickling, zip, network and shape errors have no common base
         reason = _fault_of_pretrained(settings.pretrained, error)
-        if reason is None:
-            raise
-        raise TrainingError(f"--pretrained {settings.pretrained}: {reason}") from None  # torch gives advice
+        if reason is not None:
+            raise TrainingError(f"--pretrained {settings.pretrained}: {reason}") from None  # torch gives advice
+        if "weights_only" in str(error):
+            raise TrainingError(
+                f"--model {settings.name}: its weights can not be used ({reason_of(error)})"
+            ) from None
+        raise
 
 
 def _fault_of_pretrained(pretrained: str, error: Exception) -> str | None:

@@ -29,7 +29,7 @@ REACHED_THROUGH = {
         "isogclr.evaluation.download",
         "isogclr.models.embeddings",
         "isogclr.models.model_folder",
-        *(f"isogclr.report.{name}" for name in ("canvas", "curves", "detail", "distributions", "loading", "make")),
+        *(f"isogclr.report.{name}" for name in ("curves", "detail", "distributions", "loading", "make")),
         *(f"isogclr.report.{name}" for name in ("page", "relations", "summaries")),
         "isogclr.state.inspect",
     },
