@@ -288,7 +288,7 @@ def copy(world: dict[str, Any], tmp_path: Path) -> Path:
 def test_sampling_is_stated(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = report(copy, "--no-embeddings")
     said = capsys.readouterr().err
-    assert "reading samples of isogclr …" in said
+    assert "reading samples of copy …" in said
     assert "embedding" not in said
     assert (
         "100 of 240 visited samples were drawn at random. The hottest and coldest are those of all samples." in text
