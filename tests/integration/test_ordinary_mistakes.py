@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.micro_run import arguments, run, write_model
+from support.micro_run import arguments, run
 from support.shard_writing import write_noise_shards
 
 
@@ -41,11 +41,21 @@ def test_one_line(flags: dict[str, Any], code: int, words: list[str], folder: Pa
         assert code == 2 or "ERROR" in line
 
 
-def test_a_resume_with_another_rho(tmp_path: Path) -> None:
+def test_a_resume_with_another_rho(folder: Path, tmp_path: Path) -> None:
     """It goes on, and the log says that it goes on otherwise."""
-    model, data = write_model(tmp_path / "model"), write_noise_shards(tmp_path / "data", [16])
+    data = str(folder / "data" / "shard-000.tar")
     for rho, epochs, said in ((6.0, 1, 0), (7.5, 2, 1)):
         flags = {"loss": "isogclr", "isogclr_rho": rho, "epochs": epochs, "resume": "latest"}
-        text = run(arguments(model, data, tmp_path / "logs", "a", **flags), tmp_path).text
+        text = run(arguments("isogclr-tiny", data, tmp_path / "logs", "a", **flags), tmp_path).text
         assert text.count("rho of --loss isogclr has changed at this resume: 6.0 → 7.5") == said
         assert text.count("has changed at this resume") == said
+
+
+def test_a_start_that_fails_does_not_use_up_the_name(folder: Path, tmp_path: Path) -> None:
+    """The same name, with the mistake mended: too many data workers for one shard, and another data set."""
+    write_noise_shards(tmp_path / "other", [16], seed=1, prefix="other")
+    line = arguments("isogclr-tiny", str(tmp_path / "other" / "other-000.tar"), tmp_path / "logs", "a", workers=3)
+    assert "the name can be used again" in run(line, tmp_path, expected=1).text
+    kept = tmp_path / "logs" / "a" / "failed-start-1" / "out.log"
+    assert "names 1 shards for" in kept.read_text(encoding="utf-8")
+    run(arguments("isogclr-tiny", str(folder / "data" / "shard-000.tar"), tmp_path / "logs", "a"), tmp_path)
