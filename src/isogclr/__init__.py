@@ -9,7 +9,7 @@ Reading order:
     distributed.py  collectives, messages, failures: the only importer of torch.distributed
     shard_index/    (shard, key) → row; csv_table.py: tables of images and captions
     state/          row → state: the store, its snapshots, joint commits
-    durable.py      files that appear completely or not at all
+    durable.py      files that appear completely or not at all; spreadsheet.py: cells of those that are CSV
     models/         model configurations, checkpoints, embeddings
     evaluation/     `isogclr eval`
     report/         `isogclr report`

@@ -5,22 +5,36 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import unicodedata
 import warnings
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from isogclr.csv_table import CsvColumns
 from isogclr import __version__
-from isogclr.errors import InputError, IsogclrError
+from isogclr.csv_table import CsvColumns
+from isogclr.errors import ConfigError, InputError, IsogclrError
 
 if TYPE_CHECKING:
     from isogclr.report.detail import Embed
 
+_COMMANDS = ("Cc", "Cf", "Zl", "Zp")  # categories of letters: controls, directions of writing, ends of lines
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one subcommand; returns the exit code. An error of ours is one line on stderr, never a traceback."""
-    options = _parser().parse_args(arguments)
+    """Run one subcommand; returns the exit code: 2 if the command line is wrong, 1 for other errors.
+
+    An error of ours is one line on stderr, never a traceback.
+    """
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if rest:
+        is_expanded = any(word.endswith((".tar", ".csv", ".tsv")) for word in rest)
+        advice = (
+            "; quote a pattern, so that the shell does not expand it: 'shard-{000..099}.tar'" if is_expanded else ""
+        )
+        parser.error(f"unrecognized arguments: {_printable(' '.join(rest))[:200]}{advice}")
     try:
         code = int(options.run(options) or 0)
         sys.stdout.flush()
@@ -29,8 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (IsogclrError, OSError) as error:
-        print(f"isogclr: error: {error}", file=sys.stderr)
-        return 1
+        lines = "\n".join(map(_printable, str(error).splitlines()))
+        print(f"isogclr: error: {lines}", file=sys.stderr)
+        return 2 if isinstance(error, ConfigError) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -87,6 +102,9 @@ def _positive(text: str) -> int:
 def _run_eval(options: argparse.Namespace) -> int:
     from isogclr.evaluation.command import EvalRequest, run_eval  # noqa: PLC0415
 
+    missing = [name for name in ("clip_benchmark", "torch", "open_clip") if find_spec(name) is None]
+    if missing:
+        raise InputError(f"found no {' and no '.join(missing)}: `isogclr eval` needs `pip install 'isogclr[eval]'`")
     return run_eval(
         EvalRequest(
             checkpoints=tuple(options.checkpoint),
@@ -121,6 +139,8 @@ def _add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _run_export(options: argparse.Namespace) -> None:
     from isogclr.models.model_folder import export  # noqa: PLC0415
 
+    if find_spec("safetensors") is None:
+        raise InputError("found no safetensors: `isogclr export` needs `pip install 'isogclr[eval]'`")
     names = export(options.checkpoint, options.folder, options.model)
     print(f"wrote {', '.join(names)} to {options.folder}; load it as local-dir:{options.folder}")
 
@@ -156,6 +176,9 @@ def _run_state_export(options: argparse.Namespace) -> None:
     from isogclr.state.export import export_state  # noqa: PLC0415
     from isogclr.state.generations import find_snapshot  # noqa: PLC0415
 
+    folder = options.table.absolute().parent
+    if not folder.is_dir():
+        raise ConfigError([f"{options.table}: there is no folder {folder}: create it, or name another"])
     index = None
     if options.index is not None:
         from isogclr.shard_index.index import ShardIndex  # noqa: PLC0415
@@ -195,7 +218,9 @@ def _run_report(options: argparse.Namespace) -> None:
     try:
         from isogclr.report.make import Options, make_report  # noqa: PLC0415 (matplotlib is slow to import)
     except ImportError as error:
-        raise InputError(f"{error}: a report needs matplotlib and jinja2; `pip install isogclr[report]`") from error
+        raise InputError(
+            f"{error}: a report needs matplotlib and jinja2; `pip install 'isogclr[report]'`"
+        ) from error
 
     def load_embedder(checkpoint: Path) -> Embed:
         from isogclr.models.embeddings import Embedder  # noqa: PLC0415 (torch)
@@ -293,7 +318,7 @@ def _run_index_build(options: argparse.Namespace) -> None:
             reread=options.reread,
         )
     for note in notes:
-        print(f"isogclr: warning: {note.message}", file=sys.stderr)
+        print(f"isogclr: warning: {_printable(str(note.message))}", file=sys.stderr)
     print(
         f"{summary.number_of_rows:,} rows, {summary.new_rows:,} of them new; shards: {summary.new_shards:,} new, "
         f"{summary.changed_shards:,} changed, {summary.moved_shards:,} moved, {summary.known_shards:,} known, "
@@ -313,7 +338,8 @@ def _run_index_info(options: argparse.Namespace) -> None:
     print(f"fingerprint  {index.fingerprint}")
     if options.shards:
         for shard in shards:
-            print(f"{shard.id}\t{shard.samples}\t{'present' if shard.present else 'absent'}\t{shard.url}")
+            present = "present" if shard.present else "absent"
+            print(f"{_printable(shard.id)}\t{shard.samples}\t{present}\t{_printable(shard.url)}")
 
 
 def _run_index_verify(options: argparse.Namespace) -> None:
@@ -335,7 +361,7 @@ def _run_index_lookup(options: argparse.Namespace) -> None:
     index = ShardIndex.load(options.index)
     if options.row is not None:
         for row, location in zip(options.row, index.locate(options.row), strict=True):
-            print(f"{row}\t{location.shard}\t{_printable(location.key)}")
+            print(f"{row}\t{_printable(location.shard)}\t{_printable(location.key)}")
         return
     if options.shard is None:
         raise InputError("lookup: name a shard and keys, or --row")
@@ -343,7 +369,10 @@ def _run_index_lookup(options: argparse.Namespace) -> None:
         print(f"{index.row(options.shard, key)}\t{_printable(key)}")
 
 
-def _printable(key: str) -> str:
-    """One line a key, whatever bytes it has."""
-    text = key.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-    return text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
+def _printable(text: str) -> str:
+    """One line, whatever bytes a name has: those that a terminal would obey are written as escapes."""
+    decoded = text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(
+        letter.encode("unicode_escape").decode() if unicodedata.category(letter) in _COMMANDS else letter
+        for letter in decoded
+    )

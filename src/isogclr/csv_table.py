@@ -10,6 +10,8 @@ from typing import Any
 
 from isogclr.errors import missing_shard, unreadable_shard
 
+_SEPARATORS = {"\t": "$'\\t'", ",": ",", ";": "';'", "|": "'|'"}  # and how each is written in a shell
+
 
 @dataclass(frozen=True)
 class CsvColumns:
@@ -40,10 +42,24 @@ def read_table(path: str, columns: CsvColumns, *, as_text: bool) -> tuple[list[A
         table = pandas.read_csv(path, sep=columns.separator, **options)
     except FileNotFoundError:
         raise missing_shard(path) from None
+    except pandas.errors.ParserError as error:
+        reason = f"{str(error).strip()}; if its fields are not separated by {columns.separator!r}, say by what with"
+        raise unreadable_shard(path, f"{reason} --csv-separator") from error
     except (OSError, ValueError) as error:
         raise unreadable_shard(path, str(error)) from error
     for flag, column in (("--csv-img-key", columns.image), ("--csv-caption-key", columns.caption)):
         if column not in table.columns:
-            found = ", ".join(map(repr, table.columns))
-            raise unreadable_shard(path, f"it has no column {column!r}, only {found}: say which with {flag}")
+            raise unreadable_shard(path, _no_column(flag, column, list(map(str, table.columns))))
     return table[columns.image].tolist(), table[columns.caption].tolist()
+
+
+def _no_column(flag: str, column: str, found: list[str]) -> str:
+    names = ", ".join(map(repr, found))
+    if len(found) == 1:
+        separator = next((one for one in _SEPARATORS if one in found[0]), None)
+        if separator is not None:
+            return (
+                f"it has no column {column!r}, only one, {names}: its fields are separated by {separator!r}; say "
+                f"so with --csv-separator {_SEPARATORS[separator]}"
+            )
+    return f"it has no column {column!r}, only {names}: say which with {flag}"

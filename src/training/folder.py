@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import logging
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from importlib import metadata
@@ -24,6 +25,7 @@ from training import open_clip_bridge as bridge
 from training.settings import Settings
 
 _PACKAGES = ("isogclr", "torch", "torchvision", "open_clip_torch", "webdataset", "timm", "transformers", "numpy")
+_FAILED_START = "failed-start-"
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,47 @@ class RunFolder:
         return None if self.path is None else self.path / "checkpoints"
 
 
-def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> RunFolder:
+class Start:
+    """A run until its first step. If it fails before, its name is free again; what it has written is kept apart.
+
+    Everything moves, not only the log: an index of the wrong data would stand in the way of the next start. Whoever
+    is killed moves nothing, and two runs that start at once never share a name, because a log takes it at once.
+
+    Args:
+        path: of the run; None if nothing is stored.
+        earlier: what was in the folder before; None if this rank keeps no log, or the run is an older one.
+    """
+
+    def __init__(self, path: Path | None, earlier: frozenset[str] | None) -> None:
+        self._path = path
+        self._earlier = earlier
+        self.has_stepped: Callable[[], bool] = lambda: False
+
+    def fail(self) -> None:
+        """After everything is closed; the log goes on in its new place."""
+        if self._path is None or self._earlier is None or self.has_stepped():
+            return
+        try:
+            kept = _free_name(self._path)
+            for entry in list(self._path.iterdir()):
+                if entry.name not in self._earlier and not entry.name.startswith(_FAILED_START):
+                    entry.rename(kept / entry.name)
+        except OSError as error:
+            logging.warning(f"{self._path}: what this start has written can not be moved ({error.strerror})")
+            return
+        logging.info(f"No step was taken: the name can be used again; what this start has written is in {kept}")
+
+
+def _free_name(path: Path) -> Path:
+    for number in itertools.count(1):
+        kept = path / f"{_FAILED_START}{number}"
+        if not kept.exists():
+            kept.mkdir()
+            return kept
+    raise AssertionError
+
+
+def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> tuple[RunFolder, Start]:
     """Create the folder and start to log, on all ranks. A run of the same name is refused, unless it is resumed."""
     name = messages.from_first(settings.run.name or _default_name(settings))
     level = logging.DEBUG if settings.run.debug else logging.INFO
@@ -54,21 +96,37 @@ def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> 
         scratch = messages.from_first(tempfile.mkdtemp(prefix="isogclr-") if place.is_first else None)
         if place.is_first:
             atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-        return RunFolder(name, None, Path(scratch))
+        return RunFolder(name, None, Path(scratch)), Start(None, None)
     path = (settings.run.logs / name).absolute()
     logs = place.local_rank == 0 if settings.run.log_local else place.is_first
     log_file = path / (f"out-{place.rank}" if settings.run.log_local else "out.log")
+    earlier = None
     if logs:
-        if log_file.exists() and settings.run.resume != "latest":
+        earlier = _make_folder(path, log_file, is_resumed=settings.run.resume == "latest")
+    messages.barrier()
+    bridge.setup_logging(log_file if logs else None, level)
+    logging.captureWarnings(True)
+    return RunFolder(name, path, path), Start(path, earlier)
+
+
+def _make_folder(path: Path, log_file: Path, is_resumed: bool) -> frozenset[str] | None:
+    """What was in it before, if it is the folder of a new run."""
+    try:
+        if log_file.exists() and not is_resumed:
             raise TrainingError(
                 f"{path}: found the log of an earlier run, expected a new name; go on with it by --resume latest, "
                 "or choose another --name"
             )
+        is_new = not log_file.exists()
+        earlier = frozenset(entry.name for entry in path.iterdir()) if path.is_dir() else frozenset()
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
-    messages.barrier()
-    bridge.setup_logging(log_file if logs else None, level)
-    logging.captureWarnings(True)
-    return RunFolder(name, path, path)
+        log_file.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise TrainingError(
+            f"{path}: found no place for the run ({error.strerror}), expected a folder that can be written: choose "
+            "another --logs or --name"
+        ) from None
+    return earlier if is_new else None
 
 
 def _default_name(settings: Settings) -> str:

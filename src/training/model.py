@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from isogclr.errors import ConfigError, ModelError
+from isogclr.errors import ConfigError, ModelError, TrainingError
 from isogclr.models import model_configs, text_tower
+from isogclr.models.checkpoint_files import UnreadableCheckpointError, read_checkpoint, read_safetensors, reason_of
 from training.features import Features
 from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, SIGLIP_MODEL_OPTIONS, Place
 from training.randomness import seed_everything
@@ -76,14 +77,7 @@ def create_model(settings: ModelSettings, place: Place, seed: int, tower: Path |
     model_configs.register()
     name = _local_text_tower(settings.name, tower)
     seed_everything(seed)
-    bare, train_transform, val_transform = open_clip.create_model_and_transforms(
-        name,
-        settings.pretrained,
-        precision=settings.precision,
-        device=place.device,
-        output_dict=True,
-        **deepcopy(dict(settings.factory_options)),
-    )
+    bare, train_transform, val_transform = _from_factory(name, settings, place)
     if settings.use_bnb_linear is not None:
         bare = _with_bnb_linear(bare, settings.use_bnb_linear, place.device)
     seed_everything(seed, place.rank)
@@ -103,6 +97,52 @@ def create_model(settings: ModelSettings, place: Place, seed: int, tower: Path |
         config=_model_config(name, options),
         input_dtype=open_clip.get_input_dtype(settings.precision),
     )
+
+
+def _from_factory(name: str, settings: ModelSettings, place: Place) -> tuple[Any, Any, Any]:
+    try:
+        return cast(
+            tuple[Any, Any, Any],
+            open_clip.create_model_and_transforms(
+                name,
+                settings.pretrained,
+                precision=settings.precision,
+                device=place.device,
+                output_dict=True,
+                **deepcopy(dict(settings.factory_options)),
+            ),
+        )
+    except Exception as error:  # unpickling, zip, network and shape errors have no common base
+        reason = _fault_of_pretrained(settings.pretrained, error)
+        if reason is not None:
+            raise TrainingError(f"--pretrained {settings.pretrained}: {reason}") from None  # torch gives advice
+        if "weights_only" in str(error):
+            raise TrainingError(
+                f"--model {settings.name}: its weights can not be used ({reason_of(error)})"
+            ) from None
+        raise
+
+
+def _fault_of_pretrained(pretrained: str, error: Exception) -> str | None:
+    """What is wrong with the weights, in one line; None if the model could not be made for another reason."""
+    text = " ".join(str(error).split())
+    if not pretrained:
+        return None
+    if text.startswith("Failed to download"):
+        return f"its weights can not be fetched ({text[:500]}); download them elsewhere, and name the file"
+    if "Error(s) in loading state_dict" in text or "size mismatch" in text:
+        return f"its weights do not fit the model ({text[:500]}); use the --model that they were trained with"
+    path = Path(pretrained)
+    if not path.is_file():
+        return None
+    try:
+        read_safetensors(path) if path.suffix == ".safetensors" else read_checkpoint(path)
+    except UnreadableCheckpointError as unreadable:
+        return (
+            f"found a file that torch can not load ({unreadable.reason}), expected a checkpoint: it was cut short, "
+            "or is something else; fetch it again"
+        )
+    return None
 
 
 def prepare_text_tower(settings: ModelSettings, target: Path) -> Path | None:

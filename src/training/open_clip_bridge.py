@@ -43,9 +43,13 @@ Schedule = Callable[[float], float]  # learning rate at a step, also set in the 
 
 
 def parse_args(arguments: Sequence[str]) -> Namespace:
-    """open_clip_train.main's own command line."""
+    """open_clip_train.main's own command line. A refusal of its parser comes without its long usage."""
+    said = io.StringIO()
     try:
-        return cast(Namespace, _params.parse_args(list(arguments)))
+        with contextlib.redirect_stderr(said):
+            return cast(Namespace, _params.parse_args(list(arguments)))
+    except SystemExit:
+        raise ConfigError([said.getvalue().rpartition("error: ")[2].strip()]) from None
     except (ValueError, SyntaxError) as error:  # its only flag that raises
         raise ConfigError(
             [f"--aug-cfg can not be read ({error}): write name=value, as in scale=(0.9,1.0)"]
@@ -65,6 +69,11 @@ def is_accelerated(args: Namespace) -> bool:
     kind = torch.device(args.device).type
     is_available, is_known = _distributed.is_device_available(kind)
     return kind != "cpu" and bool(is_available or not is_known)  # open_clip tries those it does not know
+
+
+def ranks_of_environment() -> int:
+    """How many processes the launcher has announced."""
+    return int(_distributed.world_info_from_env()[2])
 
 
 def tarfile_to_samples(

@@ -26,7 +26,7 @@ from training.data.epoch import TrainData
 from training.data.image_text import PairInputs
 from training.epochs import Epochs
 from training.evaluation import Evaluation
-from training.folder import RunFolder, configuration, copy_code, describe, open_folder, versions
+from training.folder import RunFolder, Start, configuration, copy_code, describe, open_folder, versions
 from training.loss import create_loss
 from training.model import Model, create_model, prepare_text_tower
 from training.open_clip_bridge import OpenClip, Place, autocast
@@ -130,14 +130,23 @@ def _refuse_rendezvous(error: TrainingError) -> int:
 
 def _run(context: Context) -> int:
     """The story of a run: prepare, train (or only evaluate), say how it ended."""
-    folder = open_folder(context.settings, context.place, context.messages)
+    folder, start = open_folder(context.settings, context.place, context.messages)
+    try:
+        return _run_in(context, folder, start)
+    except BaseException as error:
+        context.failed(error)  # the other ranks hear of it before files move
+        start.fail()
+        raise
+
+
+def _run_in(context: Context, folder: RunFolder, start: Start) -> int:
     prepared = _prepare(context, folder)
     finish_sync = None if folder.path is None else context.open_clip.start_remote_sync(folder.path)
     if context.settings.data is None:
         _evaluate_only(context, prepared)
         finished = True
     else:
-        finished = _train(context, prepared, context.settings.data)
+        finished = _train(context, prepared, context.settings.data, start)
     if finish_sync is not None:
         finish_sync()
     context.messages.barrier()  # launchers end what is left some time after the first rank has ended
@@ -198,7 +207,7 @@ def _evaluate_only(context: Context, prepared: Prepared) -> None:
     context.messages.barrier()
 
 
-def _train(context: Context, prepared: Prepared, data_settings: DataSettings) -> bool:
+def _train(context: Context, prepared: Prepared, data_settings: DataSettings, start: Start) -> bool:
     """Open data, loss, optimizer and store, and train to the end, or until somebody asks to stop; says which."""
     settings, place, resumed = context.settings, context.place, prepared.resumed
     index_path = settings.run.index or prepared.folder.scratch / "index"
@@ -207,7 +216,9 @@ def _train(context: Context, prepared: Prepared, data_settings: DataSettings) ->
     loss = create_loss(settings.loss, context.ranks, data.steps_per_epoch, settings.run.epochs)
     optimization = Optimization(prepared.model.wrapped, settings.optimizer, settings.model.precision, place.device)
     optimization.plan(data.steps_per_epoch, settings.run.epochs)
-    progress = _begin(resumed, prepared.model, loss, optimization, data.steps_per_epoch, place.device)
+    progress = _begin(resumed, prepared.model, loss, optimization, data.steps_per_epoch, place)
+    first_step = progress.step
+    start.has_stepped = lambda: progress.step > first_step
     with ExitStack() as opened:
         store = _open_store(context, prepared, loss, data.rows, index)
         facts = _facts(settings, prepared.model, loss)
@@ -225,7 +236,7 @@ def _train(context: Context, prepared: Prepared, data_settings: DataSettings) ->
             samples_per_epoch=data.samples_per_epoch,
             samples_per_step=data_settings.batch_size * data_settings.accumulation,
             every_n_steps=settings.run.log_every_n_steps,
-            first_step=progress.step,
+            first_step=first_step,
         )
         parts = Parts(
             model=prepared.model,
@@ -272,19 +283,21 @@ def _begin(
     loss: ContrastiveLoss,
     optimization: Optimization,
     steps_per_epoch: int,
-    device: torch.device,
+    place: Place,
 ) -> Progress:
     """Where training begins: at the start, or where a commit was made, with its weights and moments loaded."""
-    fresh = Progress(steps_per_epoch=steps_per_epoch, shared=loss.initial_shared(device=device))
+    fresh = Progress(steps_per_epoch=steps_per_epoch, shared=loss.initial_shared(device=place.device))
     if resumed is None:
         return fresh
     resume.check_loss(resumed, loss.name)
+    if place.is_first:
+        resume.warn_of_other_options(resumed, loss.name, loss.described_options())
     resume.load_weights(resumed, model.wrapped)
     if resumed.is_training:
         optimization.load(resumed.checkpoint)
     resumed.release()
     progress = resumed.progress(steps_per_epoch)
-    progress.shared = fresh.shared if progress.shared is None else progress.shared.to(device)
+    progress.shared = fresh.shared if progress.shared is None else progress.shared.to(place.device)
     return progress
 
 

@@ -18,6 +18,7 @@ from PIL import Image
 
 from isogclr import demo_data
 from isogclr.cli import main
+from isogclr.report.canvas import Frame, draw
 from isogclr.report.wording import share
 from support.browser import emulate, open_page
 from support.report_runs import make_run
@@ -284,13 +285,29 @@ def copy(world: dict[str, Any], tmp_path: Path) -> Path:
     return Path(shutil.copytree(world["first"], tmp_path / "copy"))
 
 
-def test_sampling_is_stated(copy: Path) -> None:
+def test_sampling_is_stated(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = report(copy, "--no-embeddings")
+    said = capsys.readouterr().err
+    assert "reading samples of copy …" in said
+    assert "embedding" not in said
     assert (
         "100 of 240 visited samples were drawn at random. The hottest and coldest are those of all samples." in text
     )
     assert "Embeddings were not asked for" in text
     assert "The hottest and the coldest samples" in text
+
+
+def test_a_name_in_another_script(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """The page has it; that the font of the figures lacks its letters is nobody's concern."""
+    picture = draw(
+        tmp_path,
+        Frame("curves", "对比学习", "", ""),
+        lambda panels, _: panels[0].set_title("对比学习"),
+        {"run": ["=1"]},
+    )
+    assert picture.title == "对比学习"
+    assert [str(one.message) for one in recwarn] == []
+    assert (tmp_path / "data" / "curves.csv").read_text(encoding="utf-8") == "run\n'=1\n"
 
 
 def test_a_run_that_was_killed(copy: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-PARAMS = tuple(f"training/params/{name}.py" for name in ("__init__", "flags", "refusals", "values"))
+PARAMS = tuple(f"training/params/{name}.py" for name in ("__init__", "flags", "mistakes", "refusals", "values"))
 
 
 def imports(path: Path) -> set[str]:

@@ -30,7 +30,7 @@ REACHED_THROUGH = {
         "isogclr.evaluation.download",
         "isogclr.models.embeddings",
         "isogclr.models.model_folder",
-        *(f"isogclr.report.{name}" for name in ("canvas", "curves", "detail", "distributions", "make")),
+        *(f"isogclr.report.{name}" for name in ("curves", "detail", "distributions", "make")),
         *(f"isogclr.report.{name}" for name in ("page", "relations", "summaries")),
         "isogclr.state.inspect",
     },
@@ -44,7 +44,7 @@ REACHED_THROUGH = {
     "isogclr.shard_index.build": {"isogclr.shard_index.plan", "isogclr.shard_index.saving"},
     "isogclr.shard_index.index": {"isogclr.shard_index.check"},
     "isogclr.state.store": {"isogclr.state.attach", "isogclr.state.live"},
-    "training.params": {"training.params.refusals", "training.params.values"},
+    "training.params": {f"training.params.{name}" for name in ("mistakes", "refusals", "values")},
     "training.model": {"training.features"},
     "training.run": {"training.epochs", "training.steps.log_lines"},
 }

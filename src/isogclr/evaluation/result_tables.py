@@ -12,6 +12,7 @@ from pathlib import Path
 from isogclr.evaluation.paper import PaperRow, paper_rows
 from isogclr.evaluation.results import Result
 from isogclr.evaluation.suites import DATASETS, metric_names
+from isogclr.spreadsheet import cell
 
 SHORT = {"image_retrieval_recall@": "IR@", "text_retrieval_recall@": "TR@", "acc": "top-"}
 
@@ -180,13 +181,13 @@ def as_csv(tables: Sequence[Table]) -> str:
                     figure = row.figures[metric]
                     where = f"table {figure.table}" if figure.table else "published"
                     known = [row.method, where, _encoders(row.pretrained), figure.value, figure.deviation]
-                    writer.writerow([table.dataset, metric, *known, "", ""])
+                    writer.writerow(map(cell, [table.dataset, metric, *known, "", ""]))
             for ours in table.ours:
                 value, deviation = ours.values.get(metric, (None, None))
                 by_method = {row.method: _difference(ours, row, metric) for row in table.paper if table.comparable}
                 known = [ours.label, "ours", _encoders(ours.pretrained), _rounded(value), _rounded(deviation)]
                 differences = [_rounded(by_method.get(method)) for method in methods]
-                writer.writerow([table.dataset, metric, *known, ours.runs, table.images, *differences])
+                writer.writerow(map(cell, [table.dataset, metric, *known, ours.runs, table.images, *differences]))
     return stream.getvalue()
 
 

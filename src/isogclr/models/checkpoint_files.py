@@ -57,7 +57,7 @@ def _read(path: Path, load: Callable[[], Any]) -> dict[str, Any]:
     try:
         content = load()
     except Exception as error:  # unpickling, zip, safetensors and end-of-file errors have no common base
-        reason = _reason(error)
+        reason = reason_of(error)
         raise UnreadableCheckpointError(
             f"{path} can not be read as a checkpoint of tensors and plain values: {reason}", reason
         ) from None  # a traceback would show torch's advice
@@ -67,7 +67,7 @@ def _read(path: Path, load: Callable[[], Any]) -> dict[str, Any]:
     return content
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """What is wrong with the file, in one line.
 
     torch advises to load what it refuses without `weights_only`, which would run whatever the file asks for. That

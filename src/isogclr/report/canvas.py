@@ -10,6 +10,7 @@ import base64
 import csv
 import io
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 from matplotlib.transforms import Bbox
+
+from isogclr.spreadsheet import cell
 
 # Okabe and Ito's colours, which people with any colour vision tell apart, in shades that stand out on each page;
 # line styles repeat the distinction for print in black and white.
@@ -91,7 +94,9 @@ def draw(folder: Path, frame: Frame, paint: Paint, table: Table) -> Picture:
     """Paint a figure for both themes; writes figures/NAME.png and data/NAME.csv into `folder`."""
     addresses = {}
     for theme in THEMES:
-        with mpl.rc_context(_settings(theme)):
+        with mpl.rc_context(_settings(theme)), warnings.catch_warnings():
+            # Names of runs may be in any script: what the font lacks becomes a box, and the page has the name.
+            warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
             figure = Figure(figsize=(frame.width * frame.panels, frame.height), layout="constrained")
             FigureCanvasAgg(figure)
             panels = figure.subplots(1, frame.panels, squeeze=False)[0]
@@ -139,7 +144,7 @@ def write_table(path: Path, table: Table) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(table)
         columns = [column.tolist() if isinstance(column, np.ndarray) else column for column in table.values()]
-        writer.writerows(zip(*columns, strict=True))
+        writer.writerows(map(cell, row) for row in zip(*columns, strict=True))
 
 
 def _settings(theme: Theme) -> Any:

@@ -78,7 +78,7 @@ def make_report(
             scans[run.name] = scan
     _add_overview(page, runs, scans, output)
     if detailed is not None and detailed.name in scans and scans[detailed.name].visited:
-        say(f"reading and embedding samples of {detailed.name}")
+        say(f"reading {'samples' if load_embedder is None else 'and embedding samples'} of {detailed.name}")
         _add_detail(page, detailed, scans[detailed.name], readers[detailed.name], options, load_embedder, output)
     page.notes = [(run.name, note) for run in runs for note in run.notes] + page.notes
     path = output / "report.html"

@@ -13,6 +13,7 @@ import numpy as np
 
 from isogclr.durable import fsync_directory, fsync_file, replace_file, temporary_name
 from isogclr.errors import InputError, IsogclrError, StoreError
+from isogclr.spreadsheet import cell
 from isogclr.state.faults import storage_errors
 from isogclr.state.schema import COUNTERS, Rows, Schema
 from isogclr.state.snapshot import Snapshot
@@ -103,7 +104,10 @@ def _write_csv(target: Path, snapshot: Snapshot, index: SampleNames | None) -> i
         for table in _tables(snapshot, index):
             count += len(table["row"])
             # numpy's text of a float32 is the shortest that reads back as the same number
-            columns = [c.astype(np.str_).tolist() if isinstance(c, np.ndarray) else c for c in table.values()]
+            columns = [
+                c.astype(np.str_).tolist() if isinstance(c, np.ndarray) else list(map(cell, c))
+                for c in table.values()
+            ]
             yield _csv_lines(zip(*columns, strict=True))
 
     replace_file(target, chunks())

@@ -206,6 +206,14 @@ def check_loss(resumed: Resumed, loss: str) -> None:
         )
 
 
+def warn_of_other_options(resumed: Resumed, loss: str, options: Mapping[str, Any]) -> None:
+    """Options of a loss may change at a resume, if they are meant to: one line for each says so."""
+    before = resumed.checkpoint.get("isogclr", {}).get("loss_config", {})
+    for name in sorted(before.keys() & options.keys()):  # a release may add options
+        if before[name] != options[name]:
+            logging.warning(f"{name} of --loss {loss} has changed at this resume: {before[name]} → {options[name]}")
+
+
 def load_weights(resumed: Resumed, model: nn.Module) -> None:
     """Put the model where the checkpoint left it."""
     weights = resumed.checkpoint["state_dict"] if resumed.is_training else resumed.checkpoint

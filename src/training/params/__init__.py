@@ -6,6 +6,7 @@ parser, which completes abbreviations, would read `--loss isogclr` as `--loss-di
 Reading order:
 
     flags.py       our flags; loss_flags.py: those of the losses, from their configurations
+    mistakes.py    numbers out of range, names that do not exist, patterns without quotes
     refusals.py    what can not be honoured, or means something else than its reader may think
     values.py      from flags to settings
 """
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from isogclr.errors import ConfigError
 from training import open_clip_bridge as bridge
 from training.params.flags import create_parser, help_text, refuse_abbreviations
+from training.params.mistakes import mistakes, refuse_expanded_patterns
 from training.params.refusals import data_problems, loss_problems, notices, refusals
 from training.params.values import settings_from
 from training.settings import Settings
@@ -32,8 +34,9 @@ def parse(argv: Sequence[str]) -> tuple[Settings, Namespace]:
         sys.stdout.write(help_text(parser))
         raise SystemExit(0)
     refuse_abbreviations(parser, rest)
+    refuse_expanded_patterns(rest)
     theirs = bridge.parse_args(rest)
-    problems = refusals(ours, theirs)
+    problems = refusals(ours, theirs) + mistakes(ours, theirs)
     if ours.loss is None:
         ours.loss = "siglip" if theirs.siglip else "clip"
     theirs.siglip = ours.loss == "siglip"

@@ -90,7 +90,7 @@ def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
     found += [
         f"{flag} needs the package {package}, which is not installed: install it or leave the flag out"
         for flag, package in packages.items()
-        if importlib.util.find_spec(package) is None
+        if not _is_installed(package)
     ]
     if theirs.report_to and not reports(theirs):
         found.append(f"--report-to is {theirs.report_to}, but must be of {', '.join(REPORTS)} or all")
@@ -101,6 +101,12 @@ def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
     if not trains(theirs) and not any((theirs.val_data, theirs.imagenet_val, theirs.imagenet_v2)):
         found.append("nothing to do: give --train-data, --val-data, --imagenet-val or --imagenet-v2")
     return found
+
+
+def _is_installed(package: str) -> bool:
+    """A folder of this name, such as the one that wandb leaves where a run was started, is no package."""
+    found = importlib.util.find_spec(package)
+    return found is not None and found.origin is not None
 
 
 def data_problems(theirs: Namespace) -> list[str]:

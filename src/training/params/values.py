@@ -41,6 +41,10 @@ def trains(theirs: Namespace) -> bool:
     return bool(theirs.train_data) or theirs.dataset_type == "synthetic"
 
 
+def stores(theirs: Namespace) -> bool:
+    return bool(theirs.logs) and theirs.logs.lower() != "none"
+
+
 def reports(theirs: Namespace) -> list[str]:
     """As open_clip reads `--report-to`: the words that are anywhere in it."""
     return [name for name in REPORTS if name in theirs.report_to or "all" in theirs.report_to]
@@ -66,10 +70,9 @@ def settings_from(ours: Namespace, theirs: Namespace, notices: tuple[str, ...]) 
 
 
 def _run_settings(ours: Namespace, theirs: Namespace) -> RunSettings:
-    stores = bool(theirs.logs) and theirs.logs.lower() != "none"
     return RunSettings(
         name=theirs.name,
-        logs=Path(theirs.logs) if stores else None,
+        logs=Path(theirs.logs) if stores(theirs) else None,
         epochs=theirs.epochs,
         seed=theirs.seed,
         resume=theirs.resume,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -46,6 +47,8 @@ class MetricLog:
         self, folder: Path | None, settings: RunSettings, is_first: bool, name: str, config: Mapping[str, Any]
     ) -> None:
         self._path = folder / METRICS_FILE if folder is not None and is_first else None
+        if self._path is not None:
+            _end_last_line(self._path)
         self.writer = self._tensorboard(folder) if settings.tensorboard and is_first and folder else None
         self._wandb = self._start_wandb(settings, name, config) if settings.wandb and is_first else None
 
@@ -113,6 +116,16 @@ class MetricLog:
             resume="auto" if settings.resume == "latest" else None,
             config=dict(config),
         )
+
+
+def _end_last_line(path: Path) -> None:
+    """A run that was killed may have left a part of a line, which would swallow the next one."""
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb+") as file:
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
 
 
 def _plain(value: Any) -> Any:

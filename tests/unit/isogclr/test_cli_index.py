@@ -93,3 +93,27 @@ def test_build_of_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_a_missing_shard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path, "build", f"{tmp_path}/0.tar") == 1
     assert "0.tar does not exist: bring it back" in capsys.readouterr().err
+
+
+def test_a_terminal_obeys_no_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Escape sequences that would clear the screen or set its title, and letters that turn the line around."""
+    key = "\x1b]0;owned\x07\x1b[2J\u202edoof\x9b"
+    write_pairs(tmp_path / "data" / "\x1b[31m.tar", [key])
+    assert run(tmp_path, "build", f"{tmp_path}/data/\x1b[31m.tar", "--workers", "1", "--quiet") == 0
+    for arguments in (("info", "--shards"), ("lookup", "--row", "0"), ("lookup", "\x1b[31m.tar")):
+        assert run(tmp_path, *arguments) == 0
+    assert run(tmp_path, "lookup", "\x1b[32m.tar") == 1
+    captured = capsys.readouterr()
+    for text in (captured.out, captured.err):
+        assert not set("\x1b\x07\x9b\u202e") & set(text)
+    assert captured.out.count(r"\x1b]0;owned\x07\x1b[2J\u202edoof\x9b") == 2
+
+
+def test_a_pattern_without_quotes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        run(tmp_path, "build", "s-0.tar", "s-1.tar", "s-2.tar")
+    assert caught.value.code == 2
+    assert "unrecognized arguments: s-1.tar s-2.tar; quote a pattern" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        run(tmp_path, "build", "s-0.tar", "--wrokers", "2")
+    assert "quote" not in capsys.readouterr().err

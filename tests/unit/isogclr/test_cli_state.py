@@ -154,16 +154,33 @@ def test_export_with_another_index_is_refused(root, tmp_path, index, monkeypatch
 
 
 def test_what_can_not_be_read_or_written_is_one_line(root, tmp_path, capsys):
+    (tmp_path / "folder.csv").mkdir()
     for arguments, message in (
         (["info", str(tmp_path / "missing")], "found neither"),
         (["export", str(root), str(tmp_path / "table.xlsx")], "rename it"),
-        (["export", str(root), str(tmp_path / "no" / "table.csv")], "could not write the table"),
+        (["export", str(root), str(tmp_path / "folder.csv")], "could not write the table"),
         (["verify", __file__], "check the path"),
     ):
         assert main(["state", *arguments]) == 1
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1
         assert message in lines[0]
+
+
+def test_an_export_into_a_folder_that_is_not_there(root, tmp_path, capsys):
+    assert main(["state", "export", str(root), str(tmp_path / "no" / "table.csv")]) == 2
+    assert capsys.readouterr().err == (
+        f"isogclr: error: {tmp_path}/no/table.csv: there is no folder {tmp_path}/no: create it, or name another\n"
+    )
+
+
+def test_no_key_is_a_formula(root, tmp_path, index, monkeypatch):
+    """A spreadsheet would run it; numbers are left alone."""
+    monkeypatch.setattr(index, "locate", lambda self, rows: [("@a.tar", "=1+1" if row else "-7") for row in rows])
+    assert main(["state", "export", str(root), str(tmp_path / "table.csv"), "--index", "x"]) == 0
+    with (tmp_path / "table.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [(line["shard"], line["key"]) for line in lines] == [("'@a.tar", "-7")] + [("'@a.tar", "'=1+1")] * 2
 
 
 def test_the_memory_of_an_export_does_not_grow_with_the_store(tmp_path, monkeypatch):
@@ -221,3 +238,19 @@ def test_a_reader_that_has_seen_enough_is_no_error_to_show(root):
     )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package"),
+    [
+        (["eval", "--checkpoint", "x.pt", "--data-root", "data"], "clip_benchmark"),
+        (["export", "x.pt", "folder"], "safetensors"),
+    ],
+)
+def test_commands_without_their_extra_name_it(arguments, package, monkeypatch, capsys):
+    monkeypatch.setattr("isogclr.cli.find_spec", lambda name: None if name == package else name)
+    assert main(arguments) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert (
+        line == f"isogclr: error: found no {package}: `isogclr {arguments[0]}` needs `pip install 'isogclr[eval]'`"
+    )

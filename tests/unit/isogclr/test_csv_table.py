@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,27 @@ def test_what_is_wrong(table: str, as_text: bool) -> None:
     Path(table).write_bytes(b"filepath\ttitle\n\xff\t\xff\n")
     with pytest.raises(ShardIndexError, match=r"can not be read: .*can't decode"):
         read_table(table, CsvColumns(), as_text=as_text)
+
+
+@pytest.mark.parametrize(("separator", "written"), [(",", ","), (";", "';'"), ("|", "'|'")])
+def test_another_separator(table: str, separator: str, written: str) -> None:
+    Path(table).write_text(f"filepath{separator}title\na.jpg{separator}a dog\n", encoding="utf-8")
+    with pytest.raises(ShardIndexError, match=re.escape(f"say so with --csv-separator {written}")):
+        read_table(table, CsvColumns(), as_text=True)
+    assert read_table(table, CsvColumns(separator), as_text=True) == (["a.jpg"], ["a dog"])
+
+
+def test_a_table_of_tabs_read_with_commas(table: str) -> None:
+    Path(table).write_text("filepath\ttitle\na.jpg\ta dog\n", encoding="utf-8")
+    with pytest.raises(ShardIndexError, match=re.escape("separated by '\\t'; say so with --csv-separator $'\\t'")):
+        read_table(table, CsvColumns(","), as_text=True)
+
+
+def test_commas_in_captions(table: str) -> None:
+    """Such a table is often cut in other places: pandas finds too many fields in some line."""
+    Path(table).write_text("filepath,title\na.jpg,a\tdog\nb.jpg,a\tb\tc\n", encoding="utf-8")
+    with pytest.raises(ShardIndexError, match="--csv-separator"):
+        read_table(table, CsvColumns(), as_text=True)
 
 
 def test_the_end_of_the_name_decides() -> None:

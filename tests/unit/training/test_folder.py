@@ -18,7 +18,7 @@ import torch
 from isogclr.distributed import Messages, Ranks
 from isogclr.errors import TrainingError
 from training import params
-from training.folder import RunFolder, configuration, copy_code, describe, open_folder, versions
+from training.folder import RunFolder, Start, configuration, copy_code, describe, open_folder, versions
 from training.open_clip_bridge import Place
 from training.settings import Settings
 
@@ -47,7 +47,7 @@ def settings(logs: Path | None, name: str | None = "run", *argv: str, **run: Any
 
 
 def open_one(wanted: Settings, place: Place = FIRST) -> RunFolder:
-    return open_folder(wanted, place, Messages(Ranks()))
+    return open_folder(wanted, place, Messages(Ranks()))[0]
 
 
 class TestOpening:
@@ -79,6 +79,19 @@ class TestOpening:
         (tmp_path / "run").mkdir()
         assert open_one(settings(tmp_path)).path == tmp_path / "run"
 
+    @pytest.mark.parametrize("spoil", ["checkpoints", "out.log", "name"])
+    def test_a_place_that_can_not_be_written(self, spoil: str, tmp_path: Path) -> None:
+        """Also of those whom permissions do not stop."""
+        name = "x" * 300 if spoil == "name" else "run"
+        if spoil != "name":
+            (tmp_path / "run").mkdir()
+        if spoil == "checkpoints":
+            (tmp_path / "run" / "checkpoints").touch()
+        if spoil == "out.log":
+            (tmp_path / "run" / "out.log").symlink_to("/proc/no-such-place")
+        with pytest.raises(TrainingError, match=r"found no place for the run .* choose another --logs or --name"):
+            open_one(settings(tmp_path, name))
+
     def test_a_log_per_node_is_named_by_rank(self, tmp_path: Path) -> None:
         place = Place(torch.device("cpu"), rank=4, local_rank=0, world_size=8)
         open_one(settings(tmp_path, log_local=True), place)
@@ -107,6 +120,43 @@ class TestOpening:
         name = open_one(settings(tmp_path, None, *line.split())).name
         expected = r"\d{4}_\d\d_\d\d-\d\d_\d\d_\d\d-model_hf-hub:some-ViT-B-32-lr_0\.001-b_32-j_3-p_amp_bf16"
         assert re.fullmatch(expected, name), name
+
+
+class TestFailedStart:
+    def start(self, tmp_path: Path, *, has_stepped: bool = False, **run: Any) -> tuple[Path, Start]:
+        folder, start = open_folder(settings(tmp_path, **run), FIRST, Messages(Ranks()))
+        start.has_stepped = lambda: has_stepped
+        assert folder.path is not None
+        return folder.path, start
+
+    def test_its_name_is_free_again_and_its_log_can_be_read(self, tmp_path: Path) -> None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "slurm.out").touch()
+        for number in (1, 2):
+            path, start = self.start(tmp_path)
+            (path / "index").mkdir()
+            start.fail()
+            logging.error("The cause.")
+            kept = path / f"failed-start-{number}"
+            assert {entry.name for entry in kept.iterdir()} == {"out.log", "checkpoints", "index"}
+            assert "The cause." in (kept / "out.log").read_text(encoding="utf-8")
+        assert {entry.name for entry in path.iterdir()} == {"slurm.out", "failed-start-1", "failed-start-2"}
+        assert open_one(settings(tmp_path)).path == path
+
+    def test_a_run_that_has_stepped_keeps_its_name(self, tmp_path: Path) -> None:
+        path, start = self.start(tmp_path, has_stepped=True)
+        start.fail()
+        assert (path / "out.log").exists()
+        with pytest.raises(TrainingError, match="expected a new name"):
+            open_one(settings(tmp_path))
+
+    def test_an_older_run_stays_as_it_is(self, tmp_path: Path) -> None:
+        path, _ = self.start(tmp_path)
+        (path / "checkpoints" / "epoch_1.pt").touch()
+        _, again = self.start(tmp_path, resume="latest")
+        again.fail()
+        assert (path / "checkpoints" / "epoch_1.pt").exists()
+        assert (path / "out.log").exists()
 
 
 class TestDescription:

@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,6 +146,39 @@ class TestRefusals:
                 "--isogclr-gamma-decay-epochs needs --isogclr-gamma-schedule cosine",
             ),
             ("--aug-cfg scale", "--aug-cfg can not be read"),
+            ("--lr abc", "argument --lr: invalid float value: 'abc'"),
+            ("--lr nan", "--lr is nan, but must be 0 or more, and finite"),
+            ("--lr inf", "--lr is inf, but must be 0 or more, and finite"),
+            ("--lr -1", "--lr is -1.0, but must be 0 or more"),
+            ("--wd -1", "--wd is -1.0, but must be 0 or more"),
+            ("--warmup -1", "--warmup is -1, but must be 0 or more"),
+            ("--beta2 1", "--beta2 is 1.0, but must be a number in [0, 1)"),
+            ("--device gpu", "--device is gpu, which is no device of torch: write cpu, cuda, cuda:1 or mps"),
+            ("--device cuda:x", "--device is cuda:x, which is no device of torch"),
+            ("--model RN5O", "--model RN5O is not known to open_clip: did you mean RN50?"),
+            ("--model vit-b-32", "--model vit-b-32 is not known to open_clip: did you mean ViT-B-32?"),
+            ("--model @@@@", "--model @@@@ is not known to open_clip"),
+            (
+                "--model local-dir:/no/such",
+                "--model local-dir:/no/such: there is no /no/such/open_clip_config",
+            ),
+            ("--pretrained /no/x.pt", "--pretrained /no/x.pt is neither a file nor a tag (tags of --model RN50: "),
+            ("--pretrained openia", "--pretrained openia is neither a file nor a tag: did you mean openai?"),
+            ("--name ../x", "--name ../x leaves --logs"),
+            ("--name a/../../x", "--name a/../../x leaves --logs"),
+            ("--name /tmp/x", "--name /tmp/x leaves --logs"),
+            ("--name .", "--name . leaves --logs"),
+            (f"--name {'ü' * 128}", f"--name {'ü' * 20}… has 256 bytes, but a folder's name has at most 255"),
+            ("--logs /etc/passwd", "--logs /etc/passwd: /etc/passwd is a file; give a folder"),
+            ("--logs /etc/passwd/x", "--logs /etc/passwd/x: /etc/passwd is a file; give a folder"),
+            ("--train-data s-*.tar", "--train-data s-*.tar: a * is not expanded; write braces"),
+            (
+                "--train-data s-0.tar s-1.tar s-2.tar",
+                "--train-data: found 3 words, s-0.tar … s-2.tar, expected",
+            ),
+            ("--val-data s-0.tar s-1.tar --seed 3", "--val-data: found 2 words, s-0.tar … s-1.tar, expected one"),
+            ("--loss isogclr --batch-size 1", "--batch-size is 1 on one rank, but --loss isogclr needs 2 or more"),
+            ("--report-to tensorboard", "--report-to tensorboard needs the package tensorboard"),
             ("--aug-cfg scale=(1,", "--aug-cfg can not be read"),
         ],
     )
@@ -152,6 +186,33 @@ class TestRefusals:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
         (problem,) = problems(*TRAIN, *argv.split())
         assert problem.startswith(words)
+
+    @pytest.mark.parametrize(
+        "argv",
+        [
+            "--name a/b",
+            "--name run..2",
+            "--lr 0 --wd 0 --warmup 0",
+            "--model ViT-B/32 --pretrained openai",
+            "--model hf-hub:some/model --pretrained x",
+            "--train-data pipe:cat~*.tar",
+            "--loss isogclr --batch-size 1 --accum-freq 2",
+            "--loss clip --batch-size 1",
+        ],
+    )
+    def test_what_only_looks_like_a_mistake(self, argv: str) -> None:
+        settings(*(word.replace("~", " ") for word in argv.split()))
+
+    def test_one_pair_per_rank(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        assert settings("--loss", "isogclr", "--batch-size", "1").loss.name == "isogclr"
+
+    def test_a_folder_is_no_package(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """`python -m` looks for packages where it is started, and there wandb keeps its runs."""
+        (tmp_path / "bitsandbytes").mkdir()
+        monkeypatch.syspath_prepend(tmp_path)
+        (problem,) = problems(*TRAIN, "--use-bnb-linear", "SwitchBackLinear")
+        assert problem.startswith("--use-bnb-linear needs the package bitsandbytes, which is not installed")
 
     def test_nothing_to_do(self) -> None:
         assert problems("--epochs", "3") == [
@@ -177,7 +238,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("words", ["all", "wandb,tensorboard", "tensorboard, wandb"])
     def test_reports_are_read_as_open_clip_reads_them(self, monkeypatch: pytest.MonkeyPatch, words: str) -> None:
-        monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin=name))
         found = settings("--report-to", words).run
         assert (found.tensorboard, found.wandb) == (True, True)
 
@@ -197,7 +258,7 @@ class TestNotices:
         assert (found.model.precision, theirs.precision, found.notices) == ("amp", "amp", ())
 
     def test_open_clip_evaluates_in_the_same_precision(self) -> None:
-        assert params.parse([*TRAIN, "--pretrained", "x"])[1].precision == "fp32"
+        assert params.parse([*TRAIN, "--pretrained", "openai"])[1].precision == "fp32"
 
     def test_an_accelerator_keeps_open_clips_default(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(open_clip_bridge, "is_accelerated", lambda args: True)
