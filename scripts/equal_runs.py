@@ -152,6 +152,9 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder for sources and runs")
     parser.add_argument("--again", action="store_true", help="forget the runs of this tree")
     parser.add_argument("--only-before", action="store_true", help="make the runs of the other commit, no more")
+    parser.add_argument(
+        "--only", nargs="+", metavar="CASE", help="these set-ups, such as isogclr-2x2 (default: all)"
+    )
     options = parser.parse_args()
     work = options.work.resolve()
     data = sources_of(options.before, work) / "isogclr" / "demo_data"
@@ -161,6 +164,8 @@ def main() -> int:
     resumed = Tree(HERE / "src", work / "resumed", data)
     cases = [Case(*one) for one in product(LOSSES, RANKS, ACCUMULATION)]
     interrupted = [Case("isogclr", 1, 1), Case("isogclr", 2, 2)]
+    if options.only is not None:
+        cases, interrupted = ([case for case in some if case.name in options.only] for some in (cases, interrupted))
     if options.again:
         for tree in (after, resumed):
             shutil.rmtree(tree.logs, ignore_errors=True)
