@@ -153,7 +153,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="forget the runs of this tree")
     parser.add_argument("--only-before", action="store_true", help="make the runs of the other commit, no more")
     parser.add_argument(
-        "--only", nargs="+", metavar="CASE", help="these set-ups, such as isogclr-2x2 (default: all)"
+        "--only", nargs="+", metavar="CASE", help="these set-ups, such as isogclr-2x2"
     )
     options = parser.parse_args()
     work = options.work.resolve()
