@@ -35,7 +35,7 @@ import torch
 from PIL import Image
 from tqdm import tqdm
 
-from isogclr.shard_index.tar_samples import read_samples
+from isogclr.shard_index.tar_samples import samples_by_key
 
 SIDE = 21  # 21 · 21 · 3 = 1323 bytes hold 1280 numbers
 LIMIT = 4.0  # standard deviations
@@ -88,7 +88,7 @@ def write(shards: list[Path], folder: Path, final: Path) -> None:
 
 def read(shard: Path) -> Iterator[Sample]:
     """The pairs of a shard, in order."""
-    for key, files in read_samples(str(shard)):
+    for key, files in samples_by_key(str(shard)).items():
         image = Image.open(io.BytesIO(files["webp"])).convert("RGB")
         yield Sample(key, image, " ".join(files["txt"].decode().split()))
 

@@ -22,7 +22,7 @@ from isogclr.report.commonness import neighbour_similarity, rank_correlation, wo
 from isogclr.report.loading import load_runs
 from isogclr.shard_index.index import ShardIndex
 from isogclr.shard_index.sample_keys import IMAGE_SUFFIXES
-from isogclr.shard_index.tar_samples import read_samples
+from isogclr.shard_index.tar_samples import samples_by_key
 from isogclr.state.snapshot import Snapshot
 
 Rows = list[tuple[str, str, float]]  # epoch, metric, value
@@ -101,7 +101,7 @@ def _batches(data: Path, split: str) -> Iterator[tuple[list[Image.Image], list[i
 def samples(data: Path, split: str) -> Iterator[tuple[str, str, dict[str, bytes]]]:
     """Shard, key and files by suffix of each sample."""
     for shard in map(str, sorted(data.glob(f"{split}-*.tar"))):
-        for key, files in read_samples(shard):
+        for key, files in samples_by_key(shard).items():
             yield shard, key, files
 
 

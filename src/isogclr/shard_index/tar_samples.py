@@ -46,6 +46,14 @@ def read_samples(
         raise damage
 
 
+def samples_by_key(url: str) -> dict[str, dict[str, bytes]]:
+    """All files of each key, wherever in the shard they are; open_clip reads only those side by side as a sample."""
+    found: dict[str, dict[str, bytes]] = {}
+    for key, files in read_samples(url):
+        found.setdefault(key, {}).update(files)
+    return found
+
+
 def _files(url: str, keys: Collection[str] | None, largest_bytes: int | None) -> Iterator[tuple[str, str, bytes]]:
     """Key, suffix and payload; the files of other keys are passed over, by seeking where that can be."""
     mode: Any = "r:*" if local_path(url) is not None else "r|*"
