@@ -47,7 +47,7 @@ def read_samples(
 
 
 def samples_by_key(url: str) -> dict[str, dict[str, bytes]]:
-    """All files of each key, wherever in the shard they are; open_clip reads only those side by side as a sample."""
+    """All files of each key, wherever in the shard they are; open_clip takes only those side by side for one."""
     found: dict[str, dict[str, bytes]] = {}
     for key, files in read_samples(url):
         found.setdefault(key, {}).update(files)
