@@ -152,9 +152,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="folder for sources and runs")
     parser.add_argument("--again", action="store_true", help="forget the runs of this tree")
     parser.add_argument("--only-before", action="store_true", help="make the runs of the other commit, no more")
-    parser.add_argument(
-        "--only", nargs="+", metavar="CASE", help="these set-ups, such as isogclr-2x2"
-    )
+    parser.add_argument("--only", nargs="+", metavar="CASE", help="these set-ups, such as isogclr-2x2")
     options = parser.parse_args()
     work = options.work.resolve()
     data = sources_of(options.before, work) / "isogclr" / "demo_data"
