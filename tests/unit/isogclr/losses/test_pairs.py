@@ -18,8 +18,8 @@ def test_one_process_has_all_pairs() -> None:
     image, text = unit_pairs(4, 8)
     rows = torch.tensor([3, 1, 4, 1])
     pairs = gather_pairs(Ranks(), image, text, rows, mask_positives=True)
-    assert torch.equal(pairs.all_image, image)
-    assert torch.equal(pairs.all_text, text)
+    assert torch.equal(pairs.all_features[0], image)
+    assert torch.equal(pairs.all_features[1], text)
     assert (pairs.all_rows.tolist(), pairs.offset) == ([3, 1, 4, 1], 0)
     assert float(pair_share(pairs, Ranks())) == 1 / 4
 
@@ -41,7 +41,7 @@ def test_a_pair_alone_has_no_negatives() -> None:
 def test_half_precision_is_widened() -> None:
     image, text = (features.bfloat16() for features in unit_pairs(3, 8))
     pairs = gather_pairs(Ranks(), image, text, torch.arange(3), mask_positives=True)
-    assert pairs.all_image.dtype == pairs.own_text.dtype == torch.float32
+    assert pairs.all_features[0].dtype == pairs.own_features[1].dtype == torch.float32
 
 
 def uneven() -> dict[str, Any]:
@@ -54,9 +54,9 @@ def uneven() -> dict[str, Any]:
     return {
         "offset": pairs.offset,
         "rows": pairs.all_rows.tolist(),
-        "image": pairs.all_image[:, 0].tolist(),
-        "text": pairs.all_text[:, 0].tolist(),
-        "own": (pairs.own_rows.tolist(), pairs.own_image[:, 0].tolist()),
+        "image": pairs.all_features[0][:, 0].tolist(),
+        "text": pairs.all_features[1][:, 0].tolist(),
+        "own": (pairs.own_rows.tolist(), pairs.own_features[0][:, 0].tolist()),
         "share": float(pair_share(pairs, ranks)),
     }
 
