@@ -62,8 +62,8 @@ class FailureWatch:
         """Report an error of this rank, once. Only the first failure of a run is printed with its cause."""
         if self._has_failed:
             return
-        # torch's handler raises wherever the program is when a data worker dies, and workers die on the way out too:
-        # raised in here, or while the log is written, it would cost the message.
+        # torch's handler raises wherever the program is when a data worker dies, and workers die on the way out as
+        # well: raised in here, or while the log is written, it would cost the message.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._has_failed = True
         cause = f"rank {self._rank}: {describe(error)}"
