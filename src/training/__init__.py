@@ -18,5 +18,6 @@ Where to begin reading:
     open_clip_bridge.py  the only door to open_clip_train
 
 main → run → epochs → steps → (data, store) → isogclr. `epochs` asks `divergence` what to do when
-loss or weights are not finite. `commits` knows `steps.progress` and no loop; `ranks` knows nobody above it. tests/unit/test_imports.py holds these arrows.
+loss or weights are not finite. `commits` knows `steps.progress` and no loop; `ranks` knows nobody above it.
+tests/unit/test_imports.py holds these arrows.
 """

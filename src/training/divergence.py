@@ -53,7 +53,7 @@ class Divergence:
         noted = {"loss": self.health.loss, "lr": self.lr(), "bad_steps": self.health.bad_in_a_row}
         self.metrics.divergence(step, {**noted, "last_finite_step": self.health.last_finite})
         if refusal is not None or sound is None:
-            logging.error(f"{found} {last} {refusal or ''}{_what_to_do(sound)}")
+            logging.error(f"{found} {last} {refusal or ''}{self._what_to_do(sound)}")
             return False
         rollbacks = self.rollbacks.once_more(self.settings.lr_factor)
         again = commit_again(sound, rollbacks)
@@ -101,12 +101,11 @@ class Divergence:
             return f"{finite}; the only commit, {newest.path}, leads straight to a step that was not."
         return f"{finite}; the last sound commit is of step {sound.step}, {sound.path}.{moved}"
 
-
-def _what_to_do(sound: Generation | None) -> str:
-    """What helps most often comes first."""
-    start = "start again under a new --name" if sound is None else "go on from there by --resume latest"
-    return (
-        f"What to do: {start}, with a lower --lr, a longer --warmup, --grad-clip-norm 1, or another --precision "
-        "(fp16 and pure_fp16 do not scale gradients; amp, bf16 and fp32 are safer). --on-divergence rollback "
-        "lowers the learning rate by itself."
-    )
+    def _what_to_do(self, sound: Generation | None) -> str:
+        """What helps most often comes first."""
+        start = "start again under a new --name" if sound is None else "go on from there by --resume latest"
+        offer = "" if self.settings.rolls_back else " --on-divergence rollback does the first of these by itself."
+        return (
+            f"What to do: {start}, with a lower --lr, a longer --warmup, --grad-clip-norm 1, or another --precision "
+            f"(fp16 and pure_fp16 do not scale gradients; amp, bf16 and fp32 are safer).{offer}"
+        )

@@ -1,8 +1,8 @@
 """Whether training is still sound: loss and gradients that are not finite, counted without asking the device.
 
 A step writes its verdict into a tensor, which travels with the exchange of its state (`store.state_table`), so all
-ranks know it at the same moment: one step later, when that exchange is settled. What a gradient scaler leaves out is
-no bad step, as long as the loss itself is finite: the scale was too large, and is halved.
+ranks know it at the same moment: one step later, when that exchange is settled. What a gradient scaler leaves out
+is no bad step, as long as the loss itself is finite: the scale was too large, and is halved.
 """
 
 from __future__ import annotations

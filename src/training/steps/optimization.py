@@ -14,8 +14,8 @@ from torch.optim import AdamW, Optimizer
 from training.open_clip_bridge import Cooldown, Schedule, learning_rate
 from training.settings import OptimizerSettings
 
-# A scaler halves its scale with every step that it leaves out, and begins at 2^16: if this many steps in a row do not
-# help, no scale does.
+# A scaler halves its scale with every step that it leaves out, and begins at 2^16: if this many steps in a row do
+# not help, no scale does.
 _SCALER_PATIENCE_STEPS = 64
 
 
