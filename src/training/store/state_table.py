@@ -4,8 +4,8 @@ A step reads the state of its own samples, and its new state goes to every rank 
 `isogclr.exchange` does; one line more per rank says whether that rank was asked to stop, whether its step was not
 finite, and its loss: all ranks know these in the same step. `last_epoch` is the same for all and is not sent.
 
-The gather runs on a group of its own while the next forward pass computes; its result is written to the store before
-the next state is read, so a sample that comes twice in a row is never stale.
+The gather runs on a group of its own while the next forward pass computes; its result is written to the store
+before the next state is read, so a sample that comes twice in a row is never stale.
 """
 
 from __future__ import annotations
