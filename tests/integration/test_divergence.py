@@ -63,8 +63,8 @@ def said(job: Job) -> str:
 def test_a_learning_rate_far_too_high(tmp_path: Path) -> None:
     """Stopped, then resumed with --lr 1e6: it used to commit NaN over all that was good, and to end with 0."""
     options = {
-        **{"batch_size": 16, "train_num_samples": 640, "save_every_n_steps": 3, "save_frequency": 0},
-        **{"loss": "isogclr", "isogclr_rho": 1.0, "resume": "latest", "log_every_n_steps": 8},
+        **{"batch_size": 16, "train_num_samples": 384, "save_every_n_steps": 3, "save_frequency": 0},
+        **{"loss": "isogclr", "isogclr_rho": 1.0, "resume": "latest", "max_bad_steps": 6},
     }
     logs, path = tmp_path / "logs", tmp_path / "logs" / "run"
 
@@ -82,7 +82,7 @@ def test_a_learning_rate_far_too_high(tmp_path: Path) -> None:
     assert "go on from there by --resume latest, with a lower --lr" in message
     assert not (path / "checkpoints" / "epoch_1.pt").exists()
     train(1e-3, 0)  # what the message says
-    assert [one.step for one in commits(path)] == [40, 39]
+    assert [one.step for one in commits(path)] == [24, 21]
 
 
 @pytest.mark.slow
@@ -163,10 +163,44 @@ def test_nothing_is_published(sabotage: dict[str, Any], words: str, model: str, 
 
 
 @pytest.mark.slow
+def test_all_ranks_know_what_one_has_found(model: str, data: str, tmp_path: Path) -> None:
+    """The verdict of the second rank alone. Weights are finite and committed: that may not cost the sound commit."""
+    options = {"DIVERGE_AT": 6, "DIVERGE_KIND": "verdict", "DIVERGE_RANK": 1, "save_every_n_steps": 1}
+    job = diverging(model, data, tmp_path, "run", DIVERGED, ranks=2, batch_size=2, max_bad_steps=4, **options)
+    assert "5 steps in a row, 7 to 11 (loss" in said(job)
+    assert [one.step for one in commits(tmp_path / "logs" / "run")] == [5]
+    aside = (tmp_path / "logs" / "run" / "checkpoints" / "generations").glob("diverged-*")
+    assert sorted(json.loads((one / "training.json").read_text())["step"] for one in aside) == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.slow
+def test_asked_to_stop_on_the_way_back(model: str, data: str, tmp_path: Path) -> None:
+    """It goes back first, so that whoever starts it again does not diverge again."""
+    options = {"DIVERGE_AT": 5, "DIVERGE_ABOVE": 0.0007, "STOP_AT": 8, "save_every_n_steps": 4}
+    diverging(model, data, tmp_path, "run", STOPPED, on_divergence="rollback", **options)
+    training = last_commit(tmp_path / "logs" / "run").training
+    assert (training["step"], training["rollbacks"]["count"]) == (6, 1)  # two steps after the commit of 4
+
+
+@pytest.mark.slow
+def test_without_a_place_for_commits(model: str, data: str, tmp_path: Path) -> None:
+    job = run(
+        arguments(model, data, Path("none"), None, batch_size=4),
+        tmp_path,
+        expected=DIVERGED,
+        module="saboteurs.diverging",
+        environment={"DIVERGE_AT": "22"},
+    )
+    assert "The last finite step was 22, and nothing was committed, because of --logs none." in said(job)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp16", "pure_fp16"])
 def test_half_precision_without_a_scaler(precision: str, model: str, data: str, tmp_path: Path) -> None:
-    """On a CPU it is not finite from the first steps on."""
-    job = diverging(model, data, tmp_path, "run", DIVERGED, precision=precision, max_bad_steps=4, DIVERGE_AT=1e9)
+    """On a CPU it is not finite from the first steps on. Towers of transformers can not mix fp16 and fp32."""
+    model, data = ("isogclr-tiny", demo_data.TRAIN_DATA) if precision == "fp16" else (model, data)
+    flags = {"precision": precision, "max_bad_steps": 4, "train_num_samples": 96}
+    job = diverging(model, data, tmp_path, "run", DIVERGED, **flags, DIVERGE_AT=1e9)
     message = said(job)
     assert "nothing was ever committed. What to do: start again under a new --name" in message
     assert "fp16 and pure_fp16 do not scale gradients" in message

@@ -2,8 +2,8 @@
 
 From the step DIVERGE_AT on, counted from 0, if the learning rate is above DIVERGE_ABOVE (default: always), on the
 rank DIVERGE_RANK (default: all): with DIVERGE_KIND `gradient` one gradient becomes NaN, after DDP has reduced it,
-and with `moment` the squares that AdamW keeps of one parameter become infinite, which no loss ever shows. STOP_AT
-sends a SIGTERM from that step on.
+with `moment` the squares that AdamW keeps of one parameter become infinite, which no loss ever shows, and with
+`verdict` nothing happens but that the step is called bad. STOP_AT sends a SIGTERM from that step on.
 """
 
 from __future__ import annotations
@@ -11,33 +11,39 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from typing import Any
 
 from training import main as trainer
 
 
 def main(argv: Sequence[str]) -> int:
+    from training.steps import loop  # noqa: PLC0415
     from training.steps.optimization import Optimization  # noqa: PLC0415
 
-    begin, step = Optimization.begin, Optimization.step
-    now = 0.0
+    begin, step, is_bad = Optimization.begin, Optimization.step, loop.is_bad
+    kind = os.environ.get("DIVERGE_KIND", "gradient")
+    now, is_time = 0.0, False
 
     def remember(self: Optimization, schedule_step: float) -> None:
-        nonlocal now
-        now = schedule_step
+        nonlocal now, is_time
         begin(self, schedule_step)
+        now, is_time = schedule_step, _is_time(self.lr, schedule_step)
 
     def poisoned(self: Optimization) -> bool:
         parameter = self.optimizer.param_groups[1]["params"][0]
-        if _is_time(self.lr, now):
-            if os.environ.get("DIVERGE_KIND", "gradient") == "gradient":
-                parameter.grad.fill_(float("nan"))
-            else:
-                self.optimizer.state[parameter]["exp_avg_sq"].fill_(float("inf"))
+        if is_time and kind == "gradient":
+            parameter.grad.fill_(float("nan"))
+        if is_time and kind == "moment":
+            self.optimizer.state[parameter]["exp_avg_sq"].fill_(float("inf"))
         if now >= float(os.environ.get("STOP_AT", "inf")):
             os.kill(os.getpid(), signal.SIGTERM)
         return step(self)
 
+    def sentenced(*arguments: Any) -> Any:
+        return is_bad(*arguments) | (is_time and kind == "verdict")
+
     Optimization.begin, Optimization.step = remember, poisoned  # type: ignore[method-assign]
+    loop.is_bad = sentenced
     return trainer.main(argv)
 
 

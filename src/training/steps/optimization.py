@@ -141,8 +141,8 @@ def _norm_of_gradients(model: nn.Module) -> Tensor | None:
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     if not gradients:
         return None
-    norms: list[Tensor] = torch._foreach_norm(gradients, 2.0, dtype=torch.float32)
-    return torch.linalg.vector_norm(torch.stack(norms))
+    norms = torch.stack(torch._foreach_norm(gradients, 2.0, dtype=torch.float32))
+    return norms.square().sum().sqrt()
 
 
 def _adamw(model: nn.Module, settings: OptimizerSettings) -> Optimizer:

@@ -50,7 +50,7 @@ def test_large_gradients_in_half_precision_are_finite() -> None:
 
 def test_gradients_whose_squares_overflow_are_bad() -> None:
     """AdamW keeps them."""
-    found = optimization(with_gradient(1e30))
+    found = optimization(with_gradient(1e30, 1e30))
     found.step()
     assert not torch.isfinite(found.gradient_norm)  # type: ignore[arg-type]
     assert not torch.isfinite(found.optimizer.state_dict()["state"][0]["exp_avg_sq"]).all()
