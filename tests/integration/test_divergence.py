@@ -164,7 +164,7 @@ def test_nothing_is_published(sabotage: dict[str, Any], words: str, model: str, 
 
 @pytest.mark.slow
 def test_all_ranks_know_what_one_has_found(model: str, data: str, tmp_path: Path) -> None:
-    """The verdict of the second rank alone. Weights are finite and committed: that may not cost the sound commit."""
+    """The verdict of the second rank alone. Weights are finite and committed: that must not cost the sound one."""
     options = {"DIVERGE_AT": 6, "DIVERGE_KIND": "verdict", "DIVERGE_RANK": 1, "save_every_n_steps": 1}
     job = diverging(model, data, tmp_path, "run", DIVERGED, ranks=2, batch_size=2, max_bad_steps=4, **options)
     assert "5 steps in a row, 7 to 11 (loss" in said(job)
