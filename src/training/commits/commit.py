@@ -2,7 +2,8 @@
 
 RUN/checkpoints/generations/generation-00000012/
     checkpoint.pt     open_clip's keys plus `isogclr`; loads with weights_only
-    training.json     where the run is: step, epoch, and for every rank its generators and its data position
+    training.json     where the run is: step, epoch, and for every rank its generators and its data position; its
+                      rollbacks, if there were some
     state.snapshot    the store
     manifest.json     of all of them, with checksums
 RUN/checkpoints/epoch_3.pt     the checkpoint.pt of the generation at the end of epoch 3, where open_clip puts it
@@ -29,13 +30,15 @@ from isogclr.errors import TrainingError
 from isogclr.models.epoch_files import epoch_file_name
 from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_leftovers, write_generation
 from isogclr.state.generations import generation_folders
+from training.commits.rollback import TRAINING, Rollbacks
 from training.randomness import capture
 from training.ranks.node import Node
 from training.settings import RunSettings
 from training.steps.progress import Progress
 from training.store.node_comparison import check_stores_agree, forget_changes
 
-CHECKPOINT, TRAINING = "checkpoint.pt", "training.json"
+CHECKPOINT = "checkpoint.pt"
+GENERATIONS = "generations"
 LATEST_CHECKPOINT = "epoch_latest.pt"
 FORMAT = 1
 Trained = Callable[[], Mapping[str, Any]]
@@ -60,6 +63,7 @@ class Commits:
         node: of this rank; the stores of all nodes must be equal at a commit.
         run: for the checkpoint files.
         device: whose generator is saved.
+        rollbacks: of the run so far.
     """
 
     def __init__(
@@ -70,14 +74,16 @@ class Commits:
         node: Node,
         run: RunFacts,
         device: torch.device,
+        rollbacks: Rollbacks,
     ) -> None:
         self._folder = folder
-        self._root = folder / "generations"
+        self._root = folder / GENERATIONS
         self._settings = settings
         self._messages = messages
         self._node = node
         self._run = run
         self._device = device
+        self._rollbacks = rollbacks
         self._newest: Path | None = None
         if messages.ranks.rank == 0:
             remove_leftovers(self._root)
@@ -92,13 +98,20 @@ class Commits:
         return every is not None and step % every == 0
 
     def commit(
-        self, progress: Progress, trained: Trained, store: RowStore, *, completed_epoch: int | None = None
+        self,
+        progress: Progress,
+        trained: Trained,
+        store: RowStore,
+        *,
+        completed_epoch: int | None = None,
+        is_sound: bool = True,
     ) -> None:
         """All ranks: commit where the run is now. What the last step has changed must be in the store.
 
         Args:
             trained: gives the checkpoint's `state_dict`, `optimizer` and so on; asked on the first rank.
             completed_epoch: how many epochs are over, if one has just ended.
+            is_sound: False while steps are not finite: then no earlier commit goes.
         """
         start = time.monotonic()
         position = None if progress.position is None else progress.position.to_json()
@@ -117,7 +130,8 @@ class Commits:
             folder = self._write(progress, everyone, trained, store, completed_epoch, keep)
             if completed_epoch is not None:
                 self._publish(folder / CHECKPOINT, completed_epoch)
-            prune(self._root, newest=KEPT_GENERATIONS)
+            if is_sound:
+                prune(self._root, newest=KEPT_GENERATIONS)
             logging.info(f"Committed step {progress.step} in {time.monotonic() - start:.3f} s: {folder}")
         self._messages.barrier()
         forget_changes(store, self._messages, self._node)
@@ -164,6 +178,7 @@ class Commits:
             "done": 0.0 if ended else progress.done,
             "steps_per_epoch": progress.steps_per_epoch,
             "ranks": ranks,
+            **self._rollbacks.to_json(),
         }
         with write_generation(self._root, step=progress.step, keep=keep, info=info) as folder:
             content = self._checkpoint(progress, trained, epoch, identity)

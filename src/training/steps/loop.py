@@ -15,6 +15,7 @@ from training.data.epoch import EpochBatches
 from training.data.position import Batch
 from training.features import TrainedModel
 from training.signals import StopRequest
+from training.steps.health import Health, is_bad
 from training.steps.log_lines import StepReporter
 from training.steps.optimization import Optimization
 from training.steps.progress import Progress
@@ -31,6 +32,7 @@ class Parts:
         device: of the model.
         accumulation: micro-batches of a step.
         stop: whether somebody asked this process to stop.
+        health: counts steps that are not finite.
     """
 
     model: TrainedModel
@@ -42,6 +44,7 @@ class Parts:
     device: torch.device
     accumulation: int
     stop: StopRequest
+    health: Health
 
 
 class Loop:
@@ -61,6 +64,11 @@ class Loop:
     def is_asked_to_stop(self) -> bool:
         """Whether some rank was asked to stop, as far as all ranks know it: they know it in the same step."""
         return self._parts.table.is_asked_to_stop
+
+    @property
+    def health(self) -> Health:
+        """Steps that were not finite, as far as all ranks know."""
+        return self._parts.health
 
     def steps(self, batches: EpochBatches) -> Iterator[None]:
         """Train the epoch, or what is left of it; hands over after every step, for whoever wants to commit or end.
@@ -89,6 +97,13 @@ class Loop:
     def settle(self) -> None:
         """Let the last step's new state reach the store."""
         self._parts.table.settle()
+        self._learn()
+
+    def _learn(self) -> None:
+        """What the exchange has said of the step before."""
+        settled = self._parts.table.take_settled()
+        if settled is not None:
+            self._parts.health.add(settled)
 
     def _step(self, batches: Sequence[Batch], schedule_step: float) -> StepResult:
         parts, progress = self._parts, self._progress
@@ -97,6 +112,7 @@ class Loop:
         parts.optimization.begin(schedule_step)
         moved = [self._moved(batch.inputs) for batch in batches]
         result = self._stepper.run(moved, rows, lambda: parts.table.read(rows), progress.shared, schedule_step)
+        self._learn()
         taken = parts.optimization.step()
         parts.model.after_step()
         if taken and result.output.shared is not None:
@@ -104,7 +120,17 @@ class Loop:
         if taken:
             parts.reporter.count_kept_rows(result)
         state = new_state(result.output, result.before)
-        parts.table.send(rows, state, step=progress.step, epoch=progress.epoch, taken=taken, stop=bool(parts.stop))
+        loss, optimization = result.output.loss.detach(), parts.optimization
+        parts.table.send(
+            rows,
+            state,
+            step=progress.step,
+            epoch=progress.epoch,
+            taken=taken,
+            stop=bool(parts.stop),
+            bad=is_bad(loss, optimization.gradient_norm, optimization.is_scaler_lost),
+            loss=loss,
+        )
         progress.step += 1
         for batch in batches:
             assert progress.position is not None

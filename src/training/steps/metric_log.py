@@ -85,6 +85,14 @@ class MetricLog:
         """A histogram of a column of the store."""
         self._append({"kind": "distribution", "step": step, "epoch": epoch, **record})
 
+    def divergence(self, step: int, values: Mapping[str, Any]) -> None:
+        """The run has diverged. Who goes on from an earlier step forgets this line, as all of later steps."""
+        self._append({"kind": "divergence", "step": step, **values})
+
+    def rollback(self, step: int, values: Mapping[str, Any]) -> None:
+        """The run goes back to this step."""
+        self._append({"kind": "rollback", "step": step, **values})
+
     def close(self) -> None:
         if self.writer is not None:
             self.writer.close()
