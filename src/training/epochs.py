@@ -71,13 +71,11 @@ class Epochs:
     def _train(self, batches: EpochBatches) -> bool:
         """False if it was stopped on the way, after a commit."""
         for _ in self.loop.steps(batches):
-            is_due = self.commits is not None and self.commits.is_due(self.progress.step)
-            if is_due or self.loop.is_asked_to_stop:
+            if self.commits is not None and self.commits.is_due(self.progress.step):
                 self._commit()
-            if self.loop.is_asked_to_stop:
-                return False
-        if self.loop.is_asked_to_stop:  # in the last step: evaluation may take longer than whoever asked will wait
-            self._commit()
+        if self.loop.is_asked_to_stop:  # maybe behind the last step: nobody will wait for an evaluation
+            if self.commits is not None and self.commits.last_step != self.progress.step:
+                self._commit()
             return False
         return True
 
@@ -122,7 +120,7 @@ class Epochs:
             randomness.seed_everything(self.settings.seed + progress.step, rank)
         position = resumed.position(rank)
         if position is None:
-            return data.resume_at(data.start_of(progress.epoch))
+            return data.resume_before(progress.epoch)
         if data.same_set_up(position):
             return data.resume_at(position)
         changes = "; ".join(position.set_up.differences(data.set_up)) or "it had changed before"

@@ -50,7 +50,7 @@ def assert_ends_well(job: Job, words: str, killed: int | None = None) -> None:
 def assert_resumable(line: list[str], folder: Path, ranks: int) -> None:
     """The last commit is whole, and a run goes on from it."""
     before = last_commit(folder / "logs" / "failing").training["step"]
-    stopping = {"module": "saboteurs.stopping", "environment": {"STOP_AT": "0"}, "expected": STOPPED}
+    stopping = {"module": "saboteurs.stopping", "environment": {"STOP_AT": "1"}, "expected": STOPPED}
     job = run(line, folder, ranks=ranks, **stopping)
     assert f"step {before}, " in job.text
     assert last_commit(folder / "logs" / "failing").training["step"] > before

@@ -79,6 +79,7 @@ class Commits:
         self._run = run
         self._device = device
         self._newest: Path | None = None
+        self.last_step: int | None = None  # that this process has committed
         if messages.ranks.rank == 0:
             remove_leftovers(self._root)
             for partial in folder.glob(".partial-epoch_*"):
@@ -121,6 +122,7 @@ class Commits:
             logging.info(f"Committed step {progress.step} in {time.monotonic() - start:.3f} s: {folder}")
         self._messages.barrier()
         forget_changes(store, self._messages, self._node)
+        self.last_step = progress.step
 
     def _check_alone(self) -> None:
         """The lock of the store does not reach a run on another machine, or one with another state directory."""

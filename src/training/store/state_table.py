@@ -1,7 +1,7 @@
 """Between the loss and the store: rows out, new rows in, on all ranks.
 
 A step reads the state of its own samples, and its new state goes to every rank with one gather, packed as
-`isogclr.exchange` does; one line more per rank says whether that rank was asked to stop. `last_epoch` is the same
+`isogclr.exchange` does; one line more per rank is for what the rank has to say itself. `last_epoch` is the same
 for all and is not sent. The gather runs on a group of its own while the next forward pass computes; its result is
 written to the store before the next state is read, so a sample that comes twice in a row is never stale.
 """
@@ -37,7 +37,6 @@ class StateTable:
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._pending: _PendingUpdate | None = None
-        self.is_asked_to_stop = False  # the wish of any rank rides on the exchange: all know it in the same step
         self.wait_seconds = 0.0  # that steps have waited for the exchange, beyond what the forward pass hides
 
     def read(self, rows: Tensor) -> SampleState:
@@ -45,12 +44,11 @@ class StateTable:
         self.settle()
         return to_state(self.store.read(rows.numpy()), self.store.schema, self._device)
 
-    def send(self, rows: Tensor, state: SampleState, *, step: int, epoch: int, taken: bool, stop: bool) -> None:
-        """Start to give all ranks the new state of a step. Of a step that was left out only `stop` counts."""
+    def send(self, rows: Tensor, state: SampleState, *, step: int, epoch: int, taken: bool) -> None:
+        """Start to give all ranks the new state of a step; that of a step that was left out does not count."""
         assert self._pending is None
         lines = pack(rows, state, self.store.schema.state_columns)
         last = lines.new_zeros(1, lines.shape[1])  # one line more, of the rank itself
-        last[0, 0] = int(stop)
         gather = self.ranks.gather_later(torch.cat([lines, last]))
         self._pending = _PendingUpdate(_ToHost(gather, self._stream), step, epoch, taken)
 
@@ -66,7 +64,6 @@ class StateTable:
         if pending.taken:
             rows, state = unpack(by_rank[:, :-1].flatten(0, 1), self.store.schema.state_columns)
             self.store.write(rows.numpy(), to_values(state, self.store.schema, pending.epoch), pending.step)
-        self.is_asked_to_stop |= bool(by_rank[:, -1, 0].any())
 
 
 class _ToHost:
