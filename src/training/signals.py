@@ -16,8 +16,8 @@ STOPPED_EXIT_CODE = 75
 AGAIN_SECONDS = 2.0
 
 
-class WaitInterrupted(BaseException):  # noqa: N818 (no error, and no Exception: readers and decoders go on after those)
-    """Ends a wait for data, because somebody asked to stop."""
+class WaitInterrupted(BaseException):
+    """Ends a wait for data: somebody asked to stop. No Exception, since readers and decoders go on after those."""
 
 
 class StopRequest:

@@ -1,7 +1,7 @@
 """`training.main` whose data does not come: on rank WAIT_RANK, once a process has decoded WAIT_AFTER samples.
 
-WAIT_FOR is what it waits for: `fifo`, a file that nobody writes to; or `program`, one that says nothing and does not
-end, and is waited for again when the reader of its output cleans up, as webdataset does with `pipe:`.
+WAIT_FOR is what it waits for: `fifo`, a file that nobody writes to; or `program`, one that says nothing and does
+not end, and is waited for again when the reader of its output cleans up, as webdataset does with `pipe:`.
 """
 
 from __future__ import annotations

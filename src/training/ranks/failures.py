@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -11,7 +12,8 @@ import time
 import traceback
 
 from isogclr.distributed import FailureBoard, Ranks, is_lost_connection
-from isogclr.errors import DataError, IsogclrError
+from isogclr.errors import DataError, IsogclrError, StorageFullError
+from training import full_disk
 from training.signals import StopRequest
 
 FAILED_EXIT_CODE = 1
@@ -75,7 +77,8 @@ class FailureWatch:
         self._has_failed = True
         cause = f"rank {self._rank}: {describe(error)}"
         if self._is_first(cause):
-            logging.error(cause)
+            with contextlib.suppress(StorageFullError):  # of the log: the terminal has got it
+                logging.error(cause)
         else:
             logging.info(f"rank {self._rank} ends, because another rank has failed")
         if self._rank == 0:
@@ -115,7 +118,7 @@ class FailureWatch:
                 self._end_soon(cause)
 
     def _pass_on(self) -> None:
-        """A wish to stop, to the other ranks or to this one, once. Asks for the signal itself: a handler notes it."""
+        """A wish to stop, to the other ranks or to this one, once."""
         if self._has_passed_on:
             return
         if self._stop.signal is not None:
@@ -136,7 +139,7 @@ class FailureWatch:
 
 def describe(error: BaseException) -> str:
     """Our own errors speak for themselves; of others the place matters."""
-    own = worker_death(error) or error
+    own = worker_death(error) or full_disk.named(error) or error
     if isinstance(own, IsogclrError):
         return str(own)
     if is_lost_connection(error):

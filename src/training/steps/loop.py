@@ -62,13 +62,13 @@ class Loop:
 
     @property
     def is_asked_to_stop(self) -> bool:
-        """Whether some rank was asked to stop, as far as all ranks know it: they know it in front of the same step."""
+        """Whether some rank was asked to stop; all ranks know it in front of the same step."""
         return self._parts.gate.is_asked_to_stop
 
     def steps(self, batches: EpochBatches) -> Iterator[None]:
         """Train the epoch, or what is left of it; hands over after every step, for whoever wants to commit or end.
 
-        When it is through, the state of the last step is in the store. It ends early if some rank was asked to stop.
+        When it is through, the state of the last step is in the store. It ends early if some rank is asked to stop.
         """
         progress, reporter, gate = self._progress, self._parts.reporter, self._parts.gate
         progress.position = batches.first_position
