@@ -1,9 +1,9 @@
 """`training.main` that is asked to stop at a chosen step, by real signals.
 
 STOP_AT says before which step SIGNAL (default: SIGTERM) arrives, counted from 0 in each process, with one count
-more at the end of every epoch: at the rank STOP_RANK or at all of them, and at their data workers. -1 stands for the
-time before torch is loaded. The signal comes once more in the middle of the commit. DECODED names a file for the
-number of images that this process has decoded.
+more at the end of every epoch: at the rank STOP_RANK or at all of them, and at their data workers. -1 stands for
+the time before torch is loaded. The signal comes once more in the middle of the commit. DECODED names a file for
+the number of images that this process has decoded.
 """
 
 from __future__ import annotations
