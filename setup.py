@@ -1,7 +1,7 @@
 """Packaging of isogclr: the library `isogclr` and the trainer `training`.
 
 A range goes from the oldest version that was run to the end of the newest series that was run, and no further:
-`make test-newest` runs the upper ends, `make test-oldest` the lower ones, `make check` the pins of requirements.txt.
+`make test-newest` runs the upper ends, `make test-oldest` the lower ones, `make check` what requirements.txt pins.
 """
 
 from pathlib import Path

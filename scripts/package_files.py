@@ -1,4 +1,4 @@
-"""Does a wheel hold every file of the sources? `python scripts/package_files.py SOURCES WHEEL`, for test_install.sh."""
+"""Does a wheel hold all files of the sources? `python scripts/package_files.py SOURCES WHEEL`"""
 
 from __future__ import annotations
 
