@@ -32,6 +32,7 @@ from torch.optim import Optimizer
 
 from isogclr.csv_table import is_table
 from isogclr.errors import ConfigError, DataError
+from isogclr.progress_bars import bars_of_others
 from isogclr.shard_index.listing import local_path
 from training.full_disk import LogFile
 
@@ -223,7 +224,8 @@ class OpenClip:
     ) -> dict[str, float]:
         """open_clip's validation: loss, retrieval recall, zero-shot ImageNet. On rank 0; nothing elsewhere."""
         try:
-            metrics = _train.evaluate(model, data, epoch, self._args, tb_writer=writer, tokenizer=tokenizer)
+            with bars_of_others():
+                metrics = _train.evaluate(model, data, epoch, self._args, tb_writer=writer, tokenizer=tokenizer)
         except (RuntimeError, ValueError) as error:
             if "non-empty list" not in str(error):  # it joins the features of all batches
                 raise
