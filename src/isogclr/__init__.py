@@ -14,7 +14,7 @@ Reading order:
     evaluation/     `isogclr eval`
     report/         `isogclr report`
     demo.py         `isogclr demo`, on the emoji of demo_data/
-    cli.py          the command `isogclr`
+    cli.py          the command `isogclr`; progress_bars.py: bars on a terminal, lines in a log
     errors.py       every exception
 """
 

@@ -15,6 +15,7 @@ Where to begin reading:
     features.py          what a step asks of a model; model.py, loss.py and evaluation.py are open_clip's and ours
     randomness.py        every seed and every random generator
     folder.py            the folder of a run
+    full_disk.py         a full disk is said in one line, whoever meets it
     open_clip_bridge.py  the only door to open_clip_train
 
 main → run → epochs → steps → (data, store) → isogclr. `epochs` asks `divergence` what to do when

@@ -91,19 +91,19 @@ class Epochs:
         for _ in self.loop.steps(batches):
             if self._has_diverged():
                 return self._diverged()
-            is_due = self.commits is not None and self.commits.is_due(self.progress.step)
-            if self.loop.is_asked_to_stop:
-                return self._stopped()
-            if is_due:
+            if self.commits is not None and self.commits.is_due(self.progress.step):
                 self._commit()
         if self._has_diverged():
             return self._diverged()
-        if self.loop.is_asked_to_stop:  # in the last step: evaluation may take longer than whoever asked will wait
+        if self.loop.is_asked_to_stop:  # maybe behind the last step: nobody will wait for an evaluation
             return self._stopped()
         return None
 
     def _stopped(self) -> Outcome:
-        return Outcome.STOPPED if self._commit() else self._diverged()
+        """After a commit of the last step, unless there is one."""
+        if self.commits is None or self.commits.last_step == self.progress.step or self._commit():
+            return Outcome.STOPPED
+        return self._diverged()
 
     def _has_diverged(self) -> bool:
         health = self.loop.health
@@ -177,7 +177,7 @@ class Epochs:
             randomness.seed_everything(self.settings.seed + progress.step, rank)
         position = resumed.position(rank)
         if position is None:
-            return data.resume_at(data.start_of(progress.epoch))
+            return data.resume_before(progress.epoch)
         if data.same_set_up(position):
             return data.resume_at(position)
         changes = "; ".join(position.set_up.differences(data.set_up)) or "it had changed before"

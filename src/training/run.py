@@ -37,6 +37,7 @@ from training.ranks import rendezvous
 from training.ranks.agreement import check_versions
 from training.ranks.failures import FAILED_EXIT_CODE, FailureWatch, end_process
 from training.ranks.node import Node, find_node
+from training.ranks.stopping import StepGate
 from training.settings import DataSettings, Settings
 from training.signals import STOPPED_EXIT_CODE, StopRequest
 from training.steps.health import Health
@@ -97,7 +98,7 @@ def run(argv: Sequence[str], stop: StopRequest) -> int:
     except TrainingError as error:
         return _refuse_rendezvous(error)
     place = open_clip.start_device()
-    watch = FailureWatch(Ranks())
+    watch = FailureWatch(Ranks(), stop)
     try:
         ranks = Ranks()
         code = _run(Context(settings, open_clip, place, ranks, Messages.of(ranks), stop, watch.fail))
@@ -267,6 +268,7 @@ def _train(context: Context, prepared: Prepared, data_settings: DataSettings, st
             accumulation=data_settings.accumulation,
             stop=context.stop,
             health=health,
+            gate=StepGate(context.messages.ranks, context.stop),
         )
         return Epochs(
             settings=settings.run,

@@ -6,16 +6,14 @@ RUN/checkpoints/generations/generation-00000012/
                       rollbacks, if there were some
     state.snapshot    the store
     manifest.json     of all of them, with checksums
-RUN/checkpoints/epoch_3.pt     the checkpoint.pt of the generation at the end of epoch 3, where open_clip puts it
+RUN/checkpoints/epoch_3.pt     a copy of the checkpoint.pt at the end of epoch 3, where open_clip puts it
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,10 +23,11 @@ from typing import Any
 import torch
 
 from isogclr.distributed import Messages
-from isogclr.durable import fsync_directory, fsync_file, temporary_name, write_file
+from isogclr.durable import copy_file, write_file
 from isogclr.errors import TrainingError
 from isogclr.models.epoch_files import epoch_file_name
 from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_leftovers, write_generation
+from isogclr.state.faults import storage_errors
 from isogclr.state.generations import generation_folders
 from training.commits.rollback import TRAINING, Rollbacks
 from training.randomness import capture
@@ -85,6 +84,7 @@ class Commits:
         self._device = device
         self._rollbacks = rollbacks
         self._newest: Path | None = None
+        self.last_step: int | None = None  # that this process has committed
         if messages.ranks.rank == 0:
             remove_leftovers(self._root)
             for partial in folder.glob(".partial-epoch_*"):
@@ -135,6 +135,7 @@ class Commits:
             logging.info(f"Committed step {progress.step} in {time.monotonic() - start:.3f} s: {folder}")
         self._messages.barrier()
         forget_changes(store, self._messages, self._node)
+        self.last_step = progress.step
 
     def _check_alone(self) -> None:
         """The lock of the store does not reach a run on another machine, or one with another state directory."""
@@ -203,17 +204,24 @@ class Commits:
         return content
 
     def _publish_last(self) -> None:
-        """A crash between a commit and the names of its files has left it without them, or without some."""
+        """A crash between a commit and its files for open_clip has left it without them, or without some.
+
+        A file that is newer than the checkpoint is of it, and stays: somebody may have made it smaller.
+        """
         for generation in generations(self._root)[:1]:
             if generation.manifest.info.get("is_end_of_epoch"):
-                self._publish(generation.path / CHECKPOINT, generation.manifest.info["epoch"])
+                checkpoint = generation.path / CHECKPOINT
+                written = checkpoint.stat().st_mtime_ns
+                self._publish(checkpoint, generation.manifest.info["epoch"], older_than=written)
 
-    def _publish(self, checkpoint: Path, completed_epoch: int) -> None:
-        """The names that open_clip gives its files."""
-        if self._has_file(completed_epoch):
-            _link(checkpoint, self._folder / epoch_file_name(completed_epoch))
-        if self._settings.save_most_recent:
-            _link(checkpoint, self._folder / LATEST_CHECKPOINT)
+    def _publish(self, checkpoint: Path, completed_epoch: int, older_than: int | None = None) -> None:
+        """Write the files that open_clip would; those that are older than this (ns), if it is given."""
+        names = [epoch_file_name(completed_epoch)] if self._has_file(completed_epoch) else []
+        names += [LATEST_CHECKPOINT] if self._settings.save_most_recent else []
+        for target in (self._folder / name for name in names):
+            if older_than is None or not target.exists() or target.stat().st_mtime_ns < older_than:
+                with storage_errors(target, "write a checkpoint for open_clip"):
+                    copy_file(checkpoint, target)
         if self._settings.delete_previous_checkpoint:
             (self._folder / epoch_file_name(completed_epoch - 1)).unlink(missing_ok=True)
 
@@ -231,18 +239,3 @@ def _save(content: Mapping[str, Any], path: Path) -> None:
         if isinstance(error.__context__, OSError):
             raise OSError(*error.__context__.args) from error
         raise
-
-
-def _link(source: Path, target: Path) -> None:
-    """Another name for a file, or a copy where the file system has no hard links; complete or not there."""
-    partial = temporary_name(target)
-    try:
-        try:
-            os.link(source, partial)
-        except OSError:
-            shutil.copyfile(source, partial)
-            fsync_file(partial)
-        os.replace(partial, target)  # noqa: PTH105 (beside os.link)
-    finally:
-        partial.unlink(missing_ok=True)
-    fsync_directory(target.parent)

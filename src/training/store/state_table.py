@@ -1,8 +1,8 @@
 """Between the loss and the store: rows out, new rows in, on all ranks.
 
 A step reads the state of its own samples, and its new state goes to every rank with one gather, packed as
-`isogclr.exchange` does; one line more per rank says whether that rank was asked to stop, whether its step was not
-finite, and its loss: all ranks know these in the same step. `last_epoch` is the same for all and is not sent.
+`isogclr.exchange` does; one line more per rank says whether its step was not finite, and its loss: all ranks know
+these in the same step. `last_epoch` is the same for all and is not sent.
 
 The gather runs on a group of its own while the next forward pass computes; its result is written to the store
 before the next state is read, so a sample that comes twice in a row is never stale.
@@ -49,7 +49,6 @@ class StateTable:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._pending: _PendingUpdate | None = None
         self._settled: Settled | None = None
-        self.is_asked_to_stop = False  # the wish of any rank rides on the exchange: all know it in the same step
         self.wait_seconds = 0.0  # that steps have waited for the exchange, beyond what the forward pass hides
 
     def read(self, rows: Tensor) -> SampleState:
@@ -65,23 +64,20 @@ class StateTable:
         step: int,
         epoch: int,
         taken: bool,
-        stop: bool,
         bad: Tensor,
         loss: Tensor,
     ) -> None:
         """Start to give all ranks the new state of a step, which counts only if the step was taken.
 
         Args:
-            stop: whether this rank was asked to stop.
             bad: whether the step was not finite on this rank; on the device, and nobody waits for it.
             loss: of this rank.
         """
         assert self._pending is None
         lines = pack(rows, state, self.store.schema.state_columns)
         last = lines.new_zeros(1, lines.shape[1])  # one line more, of the rank itself
-        last[0, 0] = int(stop)
-        last[0, 1] = bad
-        last[0, 2] = loss.detach().to(torch.float32).view(torch.int32)
+        last[0, 0] = bad
+        last[0, 1] = loss.detach().to(torch.float32).view(torch.int32)
         gather = self.ranks.gather_later(torch.cat([lines, last]))
         self._pending = _PendingUpdate(_ToHost(gather, self._stream), step, epoch, taken)
 
@@ -98,9 +94,8 @@ class StateTable:
             rows, state = unpack(by_rank[:, :-1].flatten(0, 1), self.store.schema.state_columns)
             self.store.write(rows.numpy(), to_values(state, self.store.schema, pending.epoch), pending.step)
         told = by_rank[:, -1]  # [W, C + 3]
-        self.is_asked_to_stop |= bool(told[:, 0].any())
-        losses = told[:, 2].clone().view(torch.float32)
-        self._settled = Settled(pending.step, bool(told[:, 1].any()), float(losses.mean()))
+        losses = told[:, 1].clone().view(torch.float32)
+        self._settled = Settled(pending.step, bool(told[:, 0].any()), float(losses.mean()))
 
     def take_settled(self) -> Settled | None:
         """What was learned of the last step, once."""
