@@ -46,7 +46,8 @@ REACHED_THROUGH = {
     "isogclr.state.store": {"isogclr.state.attach", "isogclr.state.live"},
     "training.params": {f"training.params.{name}" for name in ("mistakes", "refusals", "values")},
     "training.model": {"training.features"},
-    "training.run": {"training.epochs", "training.steps.log_lines"},
+    "training.open_clip_program": {"training.program"},
+    "training.run": {"training.assembly", "training.epochs", "training.steps.log_lines"},
 }
 LISTED = set().union(*REACHED_THROUGH.values())
 
