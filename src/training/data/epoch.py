@@ -80,7 +80,7 @@ class TrainData:
         self.batches_per_epoch = source.batches_per_epoch(self._num_samples, config.batch_size, world_size, workers)
         self.steps_per_epoch = self.batches_per_epoch // config.accumulation
         self.samples_per_epoch = self.batches_per_epoch * config.batch_size * world_size
-        if config.kind in (CSV, SYNTHETIC):
+        if not source.drops_last:
             self.samples_per_epoch = self._num_samples
         self.set_up = SetUp(
             world_size=world_size,
