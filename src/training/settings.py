@@ -62,6 +62,11 @@ class DataSettings:
         return WEBDATASET if name.rpartition(".")[2] == "tar" else AUTO
 
     @property
+    def flag(self) -> str:
+        """The flag that names the data."""
+        return "--data" if self.kind == PICTURES else "--train-data"
+
+    @property
     def csv_columns(self) -> CsvColumns:
         return CsvColumns(self.csv_separator, self.csv_image_key, self.csv_caption_key)
 
@@ -266,7 +271,7 @@ class ViewModelSettings:
 class PictureSettings:
     """Which pictures of the data are trained on, and where their labels are."""
 
-    labels: str  # of shards: `cls` files, or a field of the `json` files
+    label: str  # of shards: `cls` files, or a field of the `json` files
     imbalance: float | None = None
     imbalance_seed: int = 0
 
