@@ -129,7 +129,7 @@ class TrainData:
         parts = self._loader.world_size * self._loader.workers
         if shards is not None and not source.endless and shards < parts:
             raise DataError(
-                f"--train-data names {shards:,} shards for {self._loader.world_size:,} ranks of "
+                f"{config.flag} names {shards:,} shards for {self._loader.world_size:,} ranks of "
                 f"{self._loader.workers:,} data workers: every worker needs one; use fewer workers, cut the data "
                 "into more shards, or draw shards with replacement (--dataset-resampled)"
             )
