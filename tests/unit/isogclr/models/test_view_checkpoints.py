@@ -48,7 +48,7 @@ def test_other_checkpoints_are_refused_by_name(tmp_path: Path) -> None:
         load_backbone(tmp_path / "clip.pt")
     torch.save({"a": torch.zeros(1)}, tmp_path / "plain.pt")
     with pytest.raises(
-        ModelError, match=r"does not say which backbone it is of; a checkpoint of training\.unimodal"
+        ModelError, match="does not say which backbone it is of; a checkpoint of"
     ):
         load_backbone(tmp_path / "plain.pt")
     with pytest.raises(ModelError, match=r"no\.pt is no file"):
