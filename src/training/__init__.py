@@ -1,5 +1,5 @@
-"""The programs: `python -m training.main`, open_clip's training program with sample identity and per-sample state, and
-`python -m training.unimodal`, which learns from pictures alone.
+"""The programs: `python -m training.main`, open_clip's training program with sample identity and per-sample state,
+and `python -m training.unimodal`, which learns from pictures alone.
 
 Where to begin reading:
 

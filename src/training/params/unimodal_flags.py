@@ -63,11 +63,13 @@ def create_unimodal_parser() -> argparse.ArgumentParser:
 def _add_data(group: _Group) -> None:
     group.add(
         "--data",
-        "pictures to learn from: shards ('{000..099}.tar', `::` mixes), a folder with a folder for each class, or the "
-        "folder of CIFAR-10 or CIFAR-100 as unpacked",
+        "pictures to learn from: shards ('{000..099}.tar', `::` mixes), a folder with a folder for each class, or "
+        "the folder of CIFAR-10 or CIFAR-100 as unpacked",
         metavar="PATH",
     )
-    group.add("--val-data", "labelled pictures for the kNN accuracy; the test part of CIFAR's folder", metavar="PATH")
+    group.add(
+        "--val-data", "labelled pictures for the kNN accuracy; the test part of CIFAR's folder", metavar="PATH"
+    )
     group.add(
         "--label",
         "where shards have their labels: in `cls` files, or a field of their `json` files",
@@ -75,7 +77,7 @@ def _add_data(group: _Group) -> None:
     )
     group.add(
         "--imbalance",
-        "train on a long-tailed subset: the first class has X times as many pictures as the last; the paper has 100",
+        "train on a long-tailed subset: the first class keeps X times as many pictures as the last; 100 in the paper",
         "all pictures",
         type=float,
         metavar="X",
@@ -95,9 +97,7 @@ def _add_model(group: _Group) -> None:
     group.add("--projector", "widths of its layers", metavar="W-W-…")
     group.add("--image-size", "pixels a side of a view", type=int, metavar="N")
     group.add("--sync-bn", "batch norm over all ranks", action="store_true")
-    group.add(
-        "--precision", "of the model; losses compute in fp32", "amp, or fp32 on a CPU", choices=PRECISIONS
-    )
+    group.add("--precision", "of the model; losses compute in fp32", "amp, or fp32 on a CPU", choices=PRECISIONS)
 
 
 def _add_training(group: _Group) -> None:

@@ -1,4 +1,4 @@
-"""The settings of the paper's unimodal experiments, by data set; docs/unimodal.md says where each stands in the paper.
+"""The settings of the paper's unimodal experiments, by data set; docs/unimodal.md says where each has its source.
 
 A preset holds values of flags. What is given on the command line wins.
 """

@@ -133,8 +133,8 @@ def _adamw(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
 
 
 def _with_momentum(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
-    """LARS or SGD. Gains and biases have no decay; LARS does not adapt their rate either, since it adapts only where
-    there is decay (`always_adapt` is off)."""
+    """LARS or SGD. Gains and biases have no decay; LARS does not adapt their rate either, since it adapts only
+    where there is decay (`always_adapt` is off)."""
     from timm.optim import Lars  # noqa: PLC0415 (slow to import)
 
     trained = [value for value in model.parameters() if value.requires_grad]

@@ -77,9 +77,7 @@ class NeighbourEvaluation:
             return {}
         training, test = self._parts()
         with generators_preserved():
-            found = {
-                NAME: knn_top1(self._features(training), training.labels, self._features(test), test.labels)
-            }
+            found = {NAME: knn_top1(self._features(training), training.labels, self._features(test), test.labels)}
         metrics.suite(epoch, found)
         return found
 

@@ -165,7 +165,7 @@ def write_long_tail(kept: LongTail, path: Path) -> None:
     """Once per run: a run that goes on must go on with the same pictures."""
     if not path.exists():
         kept.save(path)
-        logging.info(f"Kept {len(kept.rows):,} of {sum(kept.sizes):,} pictures (--imbalance {kept.imbalance:g}): {path}")
+        logging.info(f"--imbalance {kept.imbalance:g} keeps {len(kept.rows):,} of {sum(kept.sizes):,} pictures")
         return
     before = LongTail.load(path)
     if before.digest != kept.digest:
