@@ -25,8 +25,12 @@ TOPICS = {
 # Modules that no test names, by the module that tests reach them through: bodies of commands, and inner parts.
 REACHED_THROUGH = {
     "isogclr.cli": {
+        "isogclr.cli_evaluation",
         "isogclr.evaluation.command",
         "isogclr.evaluation.download",
+        "isogclr.evaluation.linear_command",
+        "isogclr.evaluation.linear_data",
+        "isogclr.models.backbone_folder",
         "isogclr.models.embeddings",
         "isogclr.models.model_folder",
         *(f"isogclr.report.{name}" for name in ("curves", "detail", "distributions", "make")),
@@ -45,7 +49,8 @@ REACHED_THROUGH = {
     "isogclr.state.store": {"isogclr.state.attach", "isogclr.state.live"},
     "training.params": {f"training.params.{name}" for name in ("mistakes", "refusals", "values")},
     "training.model": {"training.features"},
-    "training.run": {"training.epochs", "training.steps.log_lines"},
+    "training.open_clip_program": {"training.program"},
+    "training.run": {"training.assembly", "training.epochs", "training.steps.log_lines"},
 }
 LISTED = set().union(*REACHED_THROUGH.values())
 
