@@ -96,7 +96,7 @@ def add_linear(commands: _Commands) -> None:
         type=float,
         help="of the classifier's training pictures, 1 for all (default: the checkpoint's)",
     )
-    parser.add_argument("--long-tail-seed", type=int, help="which pictures stay (default: the checkpoint's)")
+    parser.add_argument("--imbalance-seed", type=int, help="which pictures stay (default: the checkpoint's)")
     parser.add_argument("--cached", action="store_true", help="features once, without augmentation: much faster")
     _add_linear_settings(parser)
     parser.add_argument(
@@ -139,7 +139,7 @@ def _run_linear(options: argparse.Namespace) -> int:
             dataset=options.dataset,
             label=options.label,
             imbalance=options.imbalance,
-            long_tail_seed=options.long_tail_seed,
+            long_tail_seed=options.imbalance_seed,
             cached=options.cached,
             settings=settings,
             neighbours=options.neighbours,

@@ -14,6 +14,7 @@ from isogclr.evaluation.linear import LinearSettings, cached_batches, measure_cl
 from isogclr.evaluation.linear_data import LinearData, PictureSets, choose_data, open_sets
 from isogclr.evaluation.picture_features import Reading, augmentation, augmented_batches, plain_features
 from isogclr.evaluation.results import (
+    Identity,
     Result,
     cache_key,
     find_cached,
@@ -24,7 +25,7 @@ from isogclr.evaluation.results import (
     save_result,
 )
 from isogclr.evaluation.suites import LINEAR
-from isogclr.models.checkpoints import content_hash, read_weights
+from isogclr.models.checkpoints import content_hash
 from isogclr.models.encoder import usable_device
 from isogclr.models.view_checkpoints import LoadedBackbone, load_backbone
 from isogclr.pictures.long_tail import check_imbalance
@@ -103,8 +104,7 @@ def run_linear(request: LinearRequest) -> int:
 def _evaluate(
     checkpoint: Path, sets: PictureSets, reading: Reading, request: LinearRequest, report: Report
 ) -> Result:
-    weights = read_weights(checkpoint)
-    loaded = load_backbone(checkpoint, reading.device, weights)
+    loaded = load_backbone(checkpoint, reading.device)
     data = _data_of(loaded, sets, request)
     key = cache_key(content_hash(checkpoint), None, data.located, "fp32", _PACKAGES, {"linear": _settings(request)})
     if not request.recompute:
@@ -158,7 +158,7 @@ def _settings(request: LinearRequest) -> dict[str, Any]:
     }
 
 
-def _identity(checkpoint: Path, loaded: LoadedBackbone) -> Any:
+def _identity(checkpoint: Path, loaded: LoadedBackbone) -> Identity:
     details = {"pretrained": False, **loaded.weights.details}
     return identity_of(loaded.name, details, loaded.weights.epoch, run_configuration(checkpoint))
 
