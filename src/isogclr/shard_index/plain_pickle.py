@@ -1,9 +1,9 @@
 """Lists, dictionaries, text, numbers and arrays of bytes out of a pickle, without running it.
 
-A pickle is a program, and loading one that a stranger has written runs whatever he wished. The archives of CIFAR are
-pickles. So nothing is loaded here: `pickletools` cuts the file into its instructions, and those few are followed that
-the official files consist of. Any other instruction, and any name beyond numpy's three for an array, is refused. An
-array is not copied either: what is returned is its place in the file, which can be mapped.
+A pickle is a program, and loading one that a stranger has written runs whatever he wished. The archives of CIFAR
+are pickles. So nothing is loaded here: `pickletools` cuts the file into its instructions, and those few are
+followed that the official files consist of. Any other instruction, and any name beyond numpy's three for an array,
+is refused. An array is not copied either: what is returned is its place in the file, which can be mapped.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class _Reader:
             )
 
     def result(self) -> Any:
-        if len(self._stack) != 1:
-            raise PlainPickleError(f"it leaves {len(self._stack)} values, expected one")
+        if len(self._stack) != 1 or isinstance(self._stack[0], _Global | _Dtype | _Blob | _Mark):
+            raise PlainPickleError(f"it leaves {len(self._stack)} values, expected one, of plain data")
         return _plain(self._stack[0])
 
     def _push_bytes(self, content: str | bytes, start: int) -> None:
@@ -156,7 +156,8 @@ class _Reader:
         return found
 
     def _since_mark(self) -> list[Any]:
-        count = next(place for place, value in enumerate(reversed(self._stack)) if isinstance(value, _Mark))
+        above = (place for place, value in enumerate(reversed(self._stack)) if isinstance(value, _Mark))
+        count = next(above, len(self._stack) + 1)  # one more than there are: an error
         taken = self._take(count)
         self._stack.pop()
         return taken
