@@ -63,6 +63,8 @@ def test_seeds_table_files_and_cache(tmp_path: Path, cifar: Path, capsys: pytest
     assert metrics["acc1"] <= metrics["acc5"] <= 1
     ours = first["isogclr"]
     assert ours["settings"]["cached"]
+    assert 0 < ours["train_loss"] < np.log(10)
+    assert "warning" not in err
     assert [one["train_images"] for one in ours["classes"]] == [60] * 10
     assert np.mean([one["recall"] for one in ours["classes"]]) == pytest.approx(metrics["mean_per_class_recall"])
     assert {path.name for path in (tmp_path / "out").glob("table.*")} == {"table.md", "table.csv"}
@@ -175,6 +177,19 @@ def test_a_failing_checkpoint_does_not_stop_the_others(
     assert "isogclr: 2 failed, 1 measured or cached" in err
     assert "good/epoch_2 isogclr" in out
     assert len(results(output)) == 1
+
+
+def test_a_classifier_that_has_not_settled_is_told(
+    tmp_path: Path, cifar: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even when quiet: its figures say nothing about the backbone."""
+    run = save_run(tmp_path / "run", 0)
+    words = ("--checkpoint", run, "--data", cifar, "--output", tmp_path / "out", "--cached", "--quiet")
+    code, _, err = linear(capsys, *words, "--epochs", 3, "--lr", 1e5)
+    assert code == 0
+    assert "warning" in err
+    assert "the linear classifier has not settled: its loss is" in err
+    assert "guessing has 2.30; --lr 100000 is too large for these features, try 1000" in err
 
 
 def test_wrong_settings_are_code_2(tmp_path: Path, cifar: Path, capsys: pytest.CaptureFixture[str]) -> None:
