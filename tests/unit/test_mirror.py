@@ -30,6 +30,7 @@ REACHED_THROUGH = {
         "isogclr.evaluation.download",
         "isogclr.evaluation.linear_command",
         "isogclr.evaluation.linear_data",
+        "isogclr.evaluation.linear_measure",
         "isogclr.models.backbone_folder",
         "isogclr.models.embeddings",
         "isogclr.models.model_folder",
