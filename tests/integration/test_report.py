@@ -412,7 +412,7 @@ def test_the_picture_in_a_shard_is_not_copied(world: dict[str, Any]) -> None:
     assert b"secret" in buffer.getvalue()
     import base64  # noqa: PLC0415
 
-    from isogclr.report.pictures import decode, thumbnail  # noqa: PLC0415
+    from isogclr.report.thumbnails import decode, thumbnail  # noqa: PLC0415
 
     address = thumbnail(decode(buffer.getvalue())).address
     assert b"secret" not in base64.b64decode(address.split(",")[1])

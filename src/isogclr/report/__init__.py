@@ -8,7 +8,7 @@ In the order in which to read them:
     directions.py     which sides of a sample have a temperature: image and text, or one
     scan.py           one pass over the store: distributions, extremes, a random sample
     samples.py        pictures and captions of chosen rows, from their shards
-    pictures.py       decoded with care, made small
+    thumbnails.py     pictures decoded with care, made small
     detail.py         the chosen samples: read, embedded, compared
     commonness.py     how common a sample is, by neighbours and by words
     negatives.py      what a sample is pushed away from

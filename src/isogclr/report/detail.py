@@ -14,7 +14,7 @@ import numpy.typing as npt
 from isogclr.report.commonness import neighbour_similarity, word_frequency
 from isogclr.report.directions import UNKNOWN, Directions, opposite, reads_captions, temperature_column
 from isogclr.report.negatives import HardNegatives, hard_negatives
-from isogclr.report.pictures import Thumbnail, decode, thumbnail
+from isogclr.report.thumbnails import Thumbnail, decode, thumbnail
 from isogclr.report.projection import project
 from isogclr.report.samples import SampleReader, Source
 from isogclr.report.scan import Scan
