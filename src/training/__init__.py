@@ -3,7 +3,8 @@
 Where to begin reading:
 
     main.py              signals.py first, then `run`
-    run.py               the story of a run, top to bottom
+    program.py           what makes a run one program's and not another's; open_clip_program.py: `training.main`
+    run.py               the story of a run, top to bottom; assembly.py: what it trains with
     epochs.py            epoch after epoch: train, evaluate, commit
     steps/               one epoch, step by step
     data/                samples with rows: order, workers, batches
@@ -16,6 +17,6 @@ Where to begin reading:
     folder.py            the folder of a run
     open_clip_bridge.py  the only door to open_clip_train
 
-main → run → epochs → steps → (data, store) → isogclr. `commits` knows `steps.progress` and no loop; `ranks` knows
-nobody above it. tests/unit/test_imports.py holds these arrows.
+main → run → assembly → epochs → steps → (data, store) → isogclr. `commits` knows `steps.progress` and no loop;
+`ranks` knows nobody above it. tests/unit/test_imports.py holds these arrows.
 """

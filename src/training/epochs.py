@@ -13,8 +13,8 @@ from training import randomness
 from training.commits.commit import Commits, Trained
 from training.commits.resume import Resumed
 from training.data.epoch import EpochBatches, TrainData
-from training.evaluation import Evaluation
 from training.open_clip_bridge import Place
+from training.program import Evaluation
 from training.settings import RunSettings
 from training.steps.loop import Loop
 from training.steps.metric_log import MetricLog

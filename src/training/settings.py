@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,17 +205,42 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything that the command line says.
+class ProgramSettings(ABC):
+    """What the command line of every program says.
 
     Args:
+        data: None: evaluation only.
         notices: what the user should be told about flags that mean something else here; logged at the start.
     """
 
     run: RunSettings
-    data: DataSettings | None  # None: evaluation only
-    model: ModelSettings
+    data: DataSettings | None
     optimizer: OptimizerSettings
     loss: LossSettings
+    notices: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @property
+    @abstractmethod
+    def model_name(self) -> str:
+        """What is trained, in the name of a run that was given none."""
+
+    @property
+    @abstractmethod
+    def precision(self) -> str:
+        """Of the model, in open_clip's words."""
+
+
+@dataclass(frozen=True)
+class Settings(ProgramSettings):
+    """Everything that the command line of `training.main` says."""
+
+    model: ModelSettings
     evaluation: EvaluationSettings
-    notices: tuple[str, ...] = ()
+
+    @property
+    def model_name(self) -> str:
+        return self.model.name
+
+    @property
+    def precision(self) -> str:
+        return self.model.precision

@@ -20,7 +20,9 @@ import numpy as np
 from support.shard_writing import WORDS
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "open_clip", "open_clip_train.main", "transformers", "training.run"])
+CONTEXT.set_forkserver_preload(
+    ["torch", "open_clip", "open_clip_train.main", "transformers", "training.run", "training.open_clip_program"]
+)
 WAIT_SECONDS = 120
 
 

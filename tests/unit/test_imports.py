@@ -62,13 +62,16 @@ def test_arrows(module: str, where: list[str], allowed: tuple[str, ...]) -> None
     assert offenders(module, paths, allowed) == []
 
 
-# Which part of `training` may import which: main → run → epochs → steps → (data, store) → isogclr. Everybody may
-# know the foundation; `params` makes settings, and only `run` asks it.
+# Which part of `training` may import which: main → run → assembly → epochs → steps → (data, store) → isogclr.
+# Everybody may know the foundation; `params` makes settings, and only programs ask it.
 _FOUNDATION = {"settings", "randomness", "signals", "features", "ranks", "open_clip_bridge"}
 ARROWS = {
-    "main": {"run", "signals"},
-    "run": {"params", "epochs", "steps", "data", "store", "commits", "evaluation", "folder", "loss", "model"},
-    "epochs": {"steps", "data", "store", "commits", "evaluation"},
+    "main": {"run", "open_clip_program", "signals"},
+    "run": {"assembly", "program", "commits", "folder", "store", "steps.metric_log"},
+    "assembly": {"program", "epochs", "steps", "data", "store", "commits", "folder"},
+    "epochs": {"program", "steps", "data", "store", "commits"},
+    "open_clip_program": {"program", "params", "data", "store", "evaluation", "folder", "loss", "model"},
+    "program": {"data", "folder", "steps.metric_log"},
     "commits": {"steps.progress", "store", "data.position"},
     "evaluation": {"model", "steps.metric_log"},
     "steps": {"data", "store"},
