@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from isogclr.report.class_labels import UNLABELLED, Labels
+from isogclr.report.row_classes import UNLABELLED, Labels
 from isogclr.state.schema import Values
 
 Floats = npt.NDArray[np.float64]

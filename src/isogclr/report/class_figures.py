@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from isogclr.report.by_class import EXTREME_SHARE, ByClass, ClassColumn, Counts
 from isogclr.report.canvas import Frame, Picture, Theme, draw, logarithmic, percent
+from isogclr.report.class_colours import plain_name
 from isogclr.report.wording import share
 
 NAMED_CLASSES = 24  # more names than that do not fit below an axis
@@ -215,9 +216,7 @@ def _name_classes(panel: Any, names: Sequence[str], order: Counts) -> None:
     if len(order) > NAMED_CLASSES:
         panel.set_xlim(-0.5, len(order) - 0.5)
         return
-    short = [name if len(name) <= _NAME_CHARACTERS else f"{name[: _NAME_CHARACTERS - 1]}…" for name in names]
-    # "$" would begin a formula, and other signs one that can not be read
-    shown = [short[place].replace("$", r"\$") for place in order.tolist()]
+    shown = [plain_name(names[place], _NAME_CHARACTERS) for place in order.tolist()]
     panel.set_xticks(range(len(order)), shown, rotation=50, ha="right", rotation_mode="anchor")
     panel.set_xlim(-0.7, len(order) - 0.3)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isogclr.evaluation.class_parts import class_parts
 from isogclr.report.by_class import EXTREME_SHARE, ByClass, ClassColumn, Counts
 from isogclr.report.class_figures import ClassRun
 from isogclr.report.wording import number, share
@@ -61,15 +62,14 @@ def _hottest_first(column: ClassColumn, classes: ByClass) -> Counts:
 
 
 def _thirds(classes: ByClass) -> list[tuple[str, str, list[int]]]:
-    """Mark, name and classes of head, middle and tail; nothing if sizes hardly differ."""
-    present = classes.present
-    if classes.is_balanced or len(present) < 3:
+    """Mark, name and classes of head, middle and tail, as `isogclr linear` has them; nothing if sizes hardly differ."""
+    if classes.is_balanced:
         return []
-    parts = np.array_split(present, 3)
-    words = ("largest", "middle", "smallest")
+    present = classes.present
+    parts = class_parts(classes.sizes[present].tolist())
+    names = {"head": "largest", "middle": "middle", "tail": "smallest"}
     return [
-        (mark, f"the {len(part):,} {word}", part.tolist())
-        for mark, word, part in zip(("head", "middle", "tail"), words, parts, strict=True)
+        (part, f"the {len(places):,} {names[part]}", present[list(places)].tolist()) for part, places in parts.items()
     ]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from isogclr.csv_table import CsvColumns
 from isogclr.errors import IsogclrError
-from isogclr.report.class_labels import Labels, make_labels
+from isogclr.report.row_classes import Labels, make_labels
 from isogclr.report.directions import inputs_named, inputs_of
 from isogclr.report.loading import Run
 from isogclr.report.samples import SampleReader, Source
@@ -80,11 +80,15 @@ class PictureReader:
                 yield Source(row, shard, key, problem=f"the image can not be read: {error}"[:300])
 
 
-def open_data(run: Run, moved_to: str | None = None) -> RunData:
+Opened = dict[tuple[str, str, str], Pictures]  # by path, part and index
+
+
+def open_data(run: Run, moved_to: str | None, opened: Opened) -> RunData:
     """Index, pictures and classes of a run; whatever is missing becomes a note of the run.
 
     Args:
         moved_to: where the data is now, if not where the index saw it last.
+        opened: pictures of the runs before, since several runs tend to share them; added to.
     """
     lost = inputs_named(run.directions)
     if run.index is None:
@@ -102,7 +106,7 @@ def open_data(run: Run, moved_to: str | None = None) -> RunData:
     if reason:
         run.notes.append(f"The index is not that of the store, so there are no {lost}: {reason}")
         return RunData()
-    pictures = _pictures(run, index, moved_to) if run.has_pictures_alone else None
+    pictures = _pictures(run, index, moved_to, opened) if run.has_pictures_alone else None
     labels = None if pictures is None else make_labels(pictures.labels, pictures.classes)
     return RunData(_reader(run, index, pictures, moved_to), labels)
 
@@ -117,15 +121,18 @@ def _not_of_the_store(run: Run, index: ShardIndex) -> str:
         return str(error)
 
 
-def _pictures(run: Run, index: ShardIndex, moved_to: str | None) -> Pictures | None:
+def _pictures(run: Run, index: ShardIndex, moved_to: str | None, opened: Opened) -> Pictures | None:
     from isogclr.pictures import open_pictures  # noqa: PLC0415 (only these runs need it)
 
     path, split = moved_to or run.config.get("data"), run.config.get("split") or "train"
     if not isinstance(path, str) or not isinstance(split, str):
         run.notes.append("Its configuration does not say where its pictures are: say it with --shards.")
         return None
+    place = (path, split, index.fingerprint)
     try:
-        return open_pictures(path, index, split)
+        if place not in opened:
+            opened[place] = open_pictures(path, index, split)
+        return opened[place]
     except (IsogclrError, OSError, ValueError) as error:
         run.notes.append(f"Its pictures can not be opened, so nothing is said of classes: {error}")
         return None
