@@ -32,7 +32,7 @@ from torch.optim import Optimizer
 
 from isogclr.csv_table import is_table
 from isogclr.errors import ConfigError, DataError
-from isogclr.shard_index.listing import local_path
+from isogclr.shard_index.addresses import local_path
 
 SCHEDULERS = ("cosine", "const", "const-cooldown")
 # What open_clip_train.main gives the model factory for SigLIP.

@@ -66,7 +66,7 @@ def plain_features(backbone: nn.Module, part: PicturePart, transform: Transform,
 def augmented_batches(
     backbone: nn.Module, part: PicturePart, transform: Transform, settings: LinearSettings, reading: Reading
 ) -> Batches:
-    """Batches of an epoch through a transform with random numbers: those of a picture follow from (seed, epoch, row).
+    """Batches of an epoch through a random transform, whose numbers follow from (seed, epoch, row).
 
     So the number of workers changes nothing, and the global generators stay as they are.
     """
@@ -96,7 +96,7 @@ def augmentation(image_size: int, to_input: Sequence[Any]) -> Transform:
 
 
 class _Inputs(Dataset[Tensor | str]):
-    """By (epoch, place). A picture that can not be read is the text of what is wrong: an error would lose its form."""
+    """By (epoch, place). A picture that can not be read is a text that says why: a loader garbles errors."""
 
     def __init__(self, part: PicturePart, transform: Transform, seed: int = 0) -> None:
         self._part = part

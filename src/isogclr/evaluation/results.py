@@ -93,7 +93,7 @@ def cache_key(
     packages: Mapping[str, str] = MappingProxyType(_MEASURED_BY),
     settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> str:
-    """Equal keys, equal result: content of the checkpoint, data, precision, settings, and the code that measures."""
+    """Equal keys, equal result: content of the checkpoint, data, precision, settings, the code that measures."""
     return _digest(
         {
             "format": FORMAT,

@@ -58,7 +58,7 @@ def how_to_load(loaded: LoadedBackbone, folder: str = ".") -> str:
     lines += [f"from torchvision.models import {name}", "", f"model = {name}()"]
     if stem == "cifar":
         lines += [
-            "model.conv1 = torch.nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)  # the CIFAR stem",
+            "model.conv1 = torch.nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)  # CIFAR stem",
             "model.maxpool = torch.nn.Identity()",
         ]
     lines += [
@@ -71,11 +71,12 @@ def how_to_load(loaded: LoadedBackbone, folder: str = ".") -> str:
 def _card(loaded: LoadedBackbone) -> str:
     """A model card with the front matter that the hub reads. No licence: that is the owner's to say."""
     details = loaded.weights.details
+    side = details["image_size"]
     facts = {
         "loss": details.get("loss"),
         "epoch": details.get("epoch", loaded.weights.epoch),
         "seed": details.get("seed"),
-        "input": f"{details['image_size']} × {details['image_size']} pixels, mean {details['mean']}, std {details['std']}",
+        "input": f"{side} × {side} pixels, mean {details['mean']}, deviation {details['std']}",
     }
     lines = [
         "---",

@@ -90,13 +90,22 @@ def is_unimodal(weights: Weights) -> bool:
     return weights.details.get("kind") == "unimodal"
 
 
-def load_model(path: Path, model_name: str | None = None, device: str | torch.device = "cpu") -> LoadedModel:
-    """The model of a checkpoint. `model_name` (of open_clip, or ours) wins over what the checkpoint says."""
-    weights = read_weights(path)
+def load_model(
+    path: Path,
+    model_name: str | None = None,
+    device: str | torch.device = "cpu",
+    weights: Weights | None = None,
+) -> LoadedModel:
+    """The model of a checkpoint. `model_name` (of open_clip, or ours) wins over what the checkpoint says.
+
+    Args:
+        weights: the content of the file, if somebody has read it already.
+    """
+    weights = weights or read_weights(path)
     if is_unimodal(weights):
         raise ModelError(
             f"{path} is a checkpoint of training.unimodal (backbone {weights.details.get('backbone')}), which "
-            "`isogclr linear` measures and `isogclr export` exports; it has no captions, so it is no model of open_clip"
+            "`isogclr linear` measures and `isogclr export` exports; it never saw a caption: no model of open_clip"
         )
     name = model_name or weights.details.get("model")
     if not name:

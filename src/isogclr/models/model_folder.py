@@ -18,7 +18,7 @@ from typing import Any
 
 from isogclr.durable import fsync_file, make_directory, publish_directory, temporary_name, write_file
 from isogclr.errors import ConfigError, InputError
-from isogclr.models.checkpoints import LoadedModel, is_unimodal, load_model, read_weights
+from isogclr.models.checkpoints import LoadedModel, Weights, is_unimodal, load_model, read_weights
 
 CONFIG = "open_clip_config.json"
 WEIGHTS = "open_clip_model.safetensors"
@@ -36,20 +36,21 @@ def export(checkpoint: Path, folder: Path, model_name: str | None = None) -> Exp
     """Write the folder, whole or not at all."""
     if folder.exists():
         raise InputError(f"{folder} exists; name a folder that does not, or remove it")
-    if is_unimodal(read_weights(checkpoint)):
-        return _export_backbone(checkpoint, folder, model_name)
-    loaded = load_model(checkpoint, model_name)
+    weights = read_weights(checkpoint)
+    if is_unimodal(weights):
+        return _export_backbone(weights, folder, model_name)
+    loaded = load_model(checkpoint, model_name, weights=weights)
     names = _publish(folder, lambda partial: _write(loaded, partial))
     return Exported(names, f"load it as local-dir:{folder}")
 
 
-def _export_backbone(checkpoint: Path, folder: Path, model_name: str | None) -> Exported:
+def _export_backbone(weights: Weights, folder: Path, model_name: str | None) -> Exported:
     from isogclr.models.backbone_folder import how_to_load, write_backbone  # noqa: PLC0415 (torchvision)
     from isogclr.models.view_checkpoints import load_backbone  # noqa: PLC0415
 
     if model_name is not None:
-        raise ConfigError([f"--model {model_name}: {checkpoint} is of training.unimodal and knows its backbone"])
-    loaded = load_backbone(checkpoint)
+        raise ConfigError([f"--model {model_name}: {weights.path} is of training.unimodal and knows its backbone"])
+    loaded = load_backbone(weights.path, weights=weights)
     names = _publish(folder, lambda partial: write_backbone(loaded, partial))
     return Exported(names, f"load it so:\n\n{how_to_load(loaded, str(folder))}")
 

@@ -1,4 +1,4 @@
-"""From a checkpoint of training.unimodal to its backbone: what is measured and handed on. The projector stays behind."""
+"""From a checkpoint of training.unimodal to its backbone, which is measured and handed on without the projector."""
 
 from __future__ import annotations
 
@@ -47,9 +47,13 @@ class LoadedBackbone:
         return Preprocessing(int(details["image_size"]), mean, std)
 
 
-def load_backbone(path: Path, device: str | torch.device = "cpu") -> LoadedBackbone:
-    """The backbone of a checkpoint of training.unimodal."""
-    weights = read_weights(path)
+def load_backbone(path: Path, device: str | torch.device = "cpu", weights: Weights | None = None) -> LoadedBackbone:
+    """The backbone of a checkpoint of training.unimodal.
+
+    Args:
+        weights: the content of the file, if somebody has read it already.
+    """
+    weights = weights or read_weights(path)
     _check(weights)
     details = weights.details
     backbone = create_backbone(str(details["backbone"]), str(details["stem"]))
@@ -80,8 +84,9 @@ def _check(weights: Weights) -> None:
     wrong = [name for name in ("mean", "std") if name not in missing and not _is_three(details[name])]
     if missing or wrong:
         raise ModelError(
-            f"{weights.path} is of training.unimodal, but its facts lack {', '.join(missing) or 'nothing'} and have "
-            f"no three numbers as {', '.join(wrong) or 'none'}: the file is damaged, or of another release"
+            f"{weights.path} is of training.unimodal, but its facts are not complete: missing "
+            f"{', '.join(missing) or 'none'}, not three numbers {', '.join(wrong) or 'none'}; it is damaged, or of "
+            "another release"
         )
 
 

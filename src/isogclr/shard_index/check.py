@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isogclr.errors import ShardIndexError
+from isogclr.shard_index.addresses import UNKNOWN, shard_stat
 from isogclr.shard_index.files import CSV, NO_ROWS, ROWS_HEADER_BYTES, IndexFiles, damaged, next_fingerprint
-from isogclr.shard_index.listing import UNKNOWN, shard_stat
 from isogclr.shard_index.pool import list_shards
 
 _SHOWN = 3  # shards that an error names
