@@ -75,12 +75,12 @@ class PictureReader:
         for row, (shard, key) in zip(ordered.tolist(), self.index.locate(ordered), strict=True):
             try:
                 yield Source(row, shard, key, self.pictures.read(row))
-            except (IsogclrError, OSError, ValueError, SyntaxError) as error:  # Pillow raises all of these
-                self.problems.setdefault(shard, str(error))
+            except Exception as error:  # Pillow raises whatever its decoders meet
+                self.problems.setdefault(shard, f"{shard}/{key}: {error}"[:300])
                 yield Source(row, shard, key, problem=f"the image can not be read: {error}"[:300])
 
 
-Opened = dict[tuple[str, str, str], Pictures]  # by path, part and index
+Opened = dict[tuple[str, str, str, str], Pictures]  # by path, part, kind of label and index
 
 
 def open_data(run: Run, moved_to: str | None, opened: Opened) -> RunData:
@@ -107,8 +107,7 @@ def open_data(run: Run, moved_to: str | None, opened: Opened) -> RunData:
         run.notes.append(f"The index is not that of the store, so there are no {lost}: {reason}")
         return RunData()
     pictures = _pictures(run, index, moved_to, opened) if run.has_pictures_alone else None
-    labels = None if pictures is None else make_labels(pictures.labels, pictures.classes)
-    return RunData(_reader(run, index, pictures, moved_to), labels)
+    return RunData(_reader(run, index, pictures, moved_to), None if pictures is None else _labels(run, pictures))
 
 
 def _not_of_the_store(run: Run, index: ShardIndex) -> str:
@@ -124,18 +123,34 @@ def _not_of_the_store(run: Run, index: ShardIndex) -> str:
 def _pictures(run: Run, index: ShardIndex, moved_to: str | None, opened: Opened) -> Pictures | None:
     from isogclr.pictures import open_pictures  # noqa: PLC0415 (only these runs need it)
 
-    path, split = moved_to or run.config.get("data"), run.config.get("split") or "train"
-    if not isinstance(path, str) or not isinstance(split, str):
+    path = moved_to or run.config.get("data")
+    split, label = (str(run.config.get(name) or usual) for name, usual in (("split", "train"), ("label", "cls")))
+    if not isinstance(path, str):
         run.notes.append("Its configuration does not say where its pictures are: say it with --shards.")
         return None
-    place = (path, split, index.fingerprint)
+    place = (path, split, label, index.fingerprint)
     try:
         if place not in opened:
-            opened[place] = open_pictures(path, index, split)
+            opened[place] = open_pictures(path, index, split, label=label)
         return opened[place]
     except (IsogclrError, OSError, ValueError) as error:
-        run.notes.append(f"Its pictures can not be opened, so nothing is said of classes: {error}")
+        run.notes.append(
+            f"Its pictures can not be opened, so nothing is said of classes: {error}. If they were moved, say where "
+            "with --shards."
+        )
         return None
+
+
+def _labels(run: Run, pictures: Pictures) -> Labels | None:
+    """Of shards they are read only now, in one pass over their headers."""
+    try:
+        labels = make_labels(pictures.labels, pictures.classes)
+    except (IsogclrError, OSError, ValueError) as error:
+        run.notes.append(f"The labels of its pictures can not be read, so nothing is said of classes: {error}")
+        return None
+    if labels is None:
+        run.notes.append("Its pictures have no labels: nothing is said of classes.")
+    return labels
 
 
 def _reader(run: Run, index: ShardIndex, pictures: Pictures | None, moved_to: str | None) -> Reader | None:
