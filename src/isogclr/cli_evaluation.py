@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeAlias
 
 from isogclr.errors import InputError
 
-_Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def positive(text: str) -> int:
@@ -87,7 +88,7 @@ def add_linear(commands: _Commands) -> None:
     parser.add_argument("--data", required=True, metavar="PATH", help="training pictures, as in training.unimodal")
     parser.add_argument("--val-data", metavar="PATH", help="test pictures (CIFAR: its test part by default)")
     parser.add_argument(
-        "--labels", default="cls", metavar="NAME", help="of shards: cls files, or a field of json files"
+        "--label", default="cls", metavar="NAME", help="of shards: cls files, or a field of json files"
     )
     parser.add_argument("--dataset", metavar="NAME", help="its name in the tables, such as imagenet100")
     parser.add_argument(
@@ -136,7 +137,7 @@ def _run_linear(options: argparse.Namespace) -> int:
             output=options.output,
             test_data=options.val_data,
             dataset=options.dataset,
-            label=options.labels,
+            label=options.label,
             imbalance=options.imbalance,
             long_tail_seed=options.long_tail_seed,
             cached=options.cached,

@@ -24,9 +24,13 @@ TOPICS = {
 # Modules that no test names, by the module that tests reach them through: bodies of commands, and inner parts.
 REACHED_THROUGH = {
     "isogclr.cli": {
+        "isogclr.cli_evaluation",
         "isogclr.demo",
         "isogclr.evaluation.command",
         "isogclr.evaluation.download",
+        "isogclr.evaluation.linear_command",
+        "isogclr.evaluation.linear_data",
+        "isogclr.models.backbone_folder",
         "isogclr.models.embeddings",
         "isogclr.models.model_folder",
         *(f"isogclr.report.{name}" for name in ("curves", "detail", "distributions", "make")),

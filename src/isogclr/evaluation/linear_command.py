@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from isogclr.errors import ConfigError, IsogclrError
+from isogclr.errors import ConfigError, EvaluationError, IsogclrError
 from isogclr.evaluation.command import Report, write_tables
 from isogclr.evaluation.knn import NEIGHBOURS, TEMPERATURE, knn_top1
 from isogclr.evaluation.linear import LinearSettings, cached_batches, measure_classifier, train_classifier
@@ -27,6 +27,7 @@ from isogclr.evaluation.suites import LINEAR
 from isogclr.models.checkpoints import content_hash, read_weights
 from isogclr.models.encoder import usable_device
 from isogclr.models.view_checkpoints import LoadedBackbone, load_backbone
+from isogclr.pictures.long_tail import check_imbalance
 
 if TYPE_CHECKING:
     from torch import nn
@@ -67,6 +68,8 @@ class LinearRequest:
     quiet: bool = False
 
     def __post_init__(self) -> None:
+        if self.imbalance is not None:
+            check_imbalance(self.imbalance)
         problems = []
         if self.neighbours < 1:
             problems.append(f"{self.neighbours} neighbours: expected one or more")
@@ -116,7 +119,7 @@ def _evaluate(
     try:
         metrics, recalls = _measure(loaded, data, reading, request, report)
     except IsogclrError as error:
-        raise type(error)(f"{checkpoint}: {error}") from error
+        raise EvaluationError(f"{checkpoint}: {error}") from error
     result = Result(
         dataset=data.located.dataset.name,
         task=LINEAR,

@@ -19,6 +19,8 @@ from isogclr.pictures.long_tail import FILE_NAME, check_imbalance
 
 _PURPOSE = "a linear evaluation"
 _PAPERS_IMBALANCE = 100
+_TAIL = "-lt"
+_PART = re.compile(r"train(ing)?|.*\.tar(\..*)?|.*[{:].*")  # a path ends in these, but no data set is called so
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def choose_data(sets: PictureSets, imbalance: float, seed: int, name: str | None
 
     Args:
         seed: which pictures a long tail keeps.
-        name: of the data set, if it is not CIFAR or has another one in the tables.
+        name: of the data set in the tables, without a word for its tail; None to take it from the data.
         run: folder of the checkpoint's run: what its long tail kept is compared with what is kept here.
     """
     check_imbalance(imbalance)
@@ -74,7 +76,7 @@ def choose_data(sets: PictureSets, imbalance: float, seed: int, name: str | None
         _check_same(tail, run)
         rows, kept = tail.row_array, tail.digest
     test_rows, test_labels = test.positions(), labels_in(test, classes, _PURPOSE)
-    known = _dataset(name or _name(sets, imbalance))
+    known = _dataset(_name(sets, name, imbalance))
     if known.classes not in (None, len(classes)):
         raise DataError(
             f"{sets.data} has {len(classes):,} classes, and {known.title} has {known.classes:,}: name it otherwise"
@@ -106,21 +108,23 @@ def _check_same(tail: LongTail, run: Path | None) -> None:
     same_kind = (trained.imbalance, trained.seed, trained.sizes) == (tail.imbalance, tail.seed, tail.sizes)
     if same_kind and trained.rows != tail.rows:
         raise DataError(
-            f"the long tail of this data is not the one in {path}: as many pictures per class, but others; give the "
-            "data as it was in training, or --imbalance 1 for all of it"
+            f"the long tail of this data is not the one in {path}: as many pictures per class, but others; give "
+            "the data as it was in training, or --imbalance 1 for all of it"
         )
 
 
-def _name(sets: PictureSets, imbalance: float) -> str:
-    """CIFAR's in the tables; for anything else the last part of its path."""
-    if isinstance(sets.train, CifarPictures):
-        assert sets.train.classes is not None
-        name = f"cifar{len(sets.train.classes)}"
+def _name(sets: PictureSets, chosen: str | None, imbalance: float) -> str:
+    """Of the data set, with what the paper calls a long tail behind it; CIFAR is known by its layout."""
+    if chosen is not None:
+        name = chosen.removesuffix(_TAIL)
+    elif isinstance(sets.train, CifarPictures):
+        name = f"cifar{len(sets.train.classes or ())}"
     else:
-        name = re.sub(r"[^\w.-]", "-", Path(sets.data.rstrip("/")).name) or "pictures"
+        parts = [part for part in Path(sets.data).parts if not _PART.fullmatch(part)]
+        name = parts[-1] if parts and parts[-1] != "/" else "pictures"
     if imbalance == 1:
         return name
-    return f"{name}-lt" if imbalance == _PAPERS_IMBALANCE else f"{name}-lt{imbalance:g}"
+    return f"{name}{_TAIL}" if imbalance == _PAPERS_IMBALANCE else f"{name}{_TAIL}{imbalance:g}"
 
 
 def _dataset(name: str) -> Dataset:
