@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,9 +13,12 @@ class PackedTexts(Sequence[str]):
     """Strings by place; what is not UTF-8 comes back as surrogates, as it was given."""
 
     def __init__(self, texts: Iterable[Any]) -> None:
-        encoded = [str(text).encode("utf-8", "surrogateescape") for text in texts]
-        self._ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
-        self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
+        data, ends = bytearray(), array("q")  # one at a time: a list of a million strings takes more than they do
+        for text in texts:
+            data += str(text).encode("utf-8", "surrogateescape")
+            ends.append(len(data))
+        self._bytes = np.frombuffer(bytes(data), dtype=np.uint8)
+        self._ends = np.frombuffer(ends, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._ends)

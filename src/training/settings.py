@@ -12,6 +12,7 @@ from isogclr.csv_table import CsvColumns, is_table
 from isogclr.errors import ConfigError
 
 WEBDATASET, CSV, SYNTHETIC, AUTO = "webdataset", "csv", "synthetic", "auto"
+PICTURES = "pictures"  # of `training.unimodal`: shards, folders or CIFAR, told apart when they are opened
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class DataSettings:
         return WEBDATASET if name.rpartition(".")[2] == "tar" else AUTO
 
     @property
+    def flag(self) -> str:
+        """The flag that names the data."""
+        return "--data" if self.kind == PICTURES else "--train-data"
+
+    @property
     def csv_columns(self) -> CsvColumns:
         return CsvColumns(self.csv_separator, self.csv_image_key, self.csv_caption_key)
 
@@ -79,7 +85,7 @@ class DataSettings:
         return found
 
     def _source_problems(self) -> list[str]:
-        if self.dataset_type not in (WEBDATASET, CSV, SYNTHETIC, AUTO):
+        if self.dataset_type not in (WEBDATASET, CSV, SYNTHETIC, PICTURES, AUTO):
             return [f"dataset_type is {self.dataset_type!r}, expected webdataset, csv, synthetic or auto"]
         if self.dataset_type != SYNTHETIC and not self.train_data:
             return ["there is no training data: name shards or a table with --train-data"]

@@ -62,8 +62,8 @@ def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
     archive.addfile(member, io.BytesIO(data))
 
 
-# The official archives were pickled by Python 2 with protocol 2: text and pixels are `str`, of which today's `pickle`
-# knows how to read the instructions and not how to write them. So they are written here, one by one.
+# The official archives were pickled by Python 2 with protocol 2: text and pixels are `str`, whose instructions
+# today's `pickle` can read and not write. So they are written here, one by one.
 
 
 def _text(text: str) -> bytes:
@@ -81,8 +81,8 @@ def _list(items: Sequence[bytes]) -> bytes:
 def _array(pixels: Pixels) -> bytes:
     """[n, 3072] of bytes, as Python 2 and numpy 1 wrote it."""
     shape = _number(len(pixels)) + _number(3072) + b"\x86"
-    dtype = b"cnumpy\ndtype\n" + _text("u1") + b"K\x00K\x01\x87R(K\x03" + _text("|") + b"NNNJ\xff\xff\xff\xff" * 1
-    dtype += b"J\xff\xff\xff\xffK\x00tb"
+    dtype = b"cnumpy\ndtype\n" + _text("u1") + b"K\x00K\x01\x87R(K\x03" + _text("|") + b"NNN"
+    dtype += b"J\xff\xff\xff\xff" * 2 + b"K\x00tb"
     data = pixels.tobytes()
     start = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + _text("b") + b"\x87R"
     return start + b"(K\x01" + shape + dtype + b"\x89T" + struct.pack("<i", len(data)) + data + b"tb"
@@ -105,7 +105,7 @@ def _meta(key: str, names: Sequence[str]) -> bytes:
 
 
 def write_cifar10(root: Path, pixels: Pixels, labels: Sequence[int], test: int = 10) -> Path:
-    """cifar-10-batches-py below `root`: five batches of equal size, and the first `test` pictures as the test part."""
+    """cifar-10-batches-py below `root`: five equal batches, and the first `test` pictures as the test part."""
     folder = root / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     each = len(pixels) // 5

@@ -11,8 +11,8 @@ Reading order:
     long_tail.py        a long-tailed subset, and the file that says which pictures it kept
     preprocessing.py    from a picture to the input of a model, without augmentation
 
-`isogclr/shard_index` lists what is in folders and archives (`picture_layouts.py`); a class folder, or a file of CIFAR,
-is a shard there.
+`isogclr/shard_index` lists what is in folders and archives (`picture_layouts.py`); a class folder, or a file of
+CIFAR, is a shard there.
 """
 
 from isogclr.pictures.class_labels import labels_in, needed_labels

@@ -30,19 +30,19 @@ def needed_labels(pictures: Pictures, purpose: str) -> Labels:
     if len(missing):
         shard, key = pictures.name(int(missing[0]))
         raise DataError(
-            f"{purpose} needs the class of every picture, and {len(missing):,} of {len(rows):,} have none, the first "
-            f"is {key} of {shard}: add their labels, or take them out"
+            f"{purpose} needs the class of every picture, and {len(missing):,} of {len(rows):,} have none, the "
+            f"first is {key} of {shard}: add their labels, or take them out"
         )
     if len(np.unique(labels[rows])) < 2:
         raise DataError(
-            f"{purpose} needs two classes or more, and all {len(rows):,} pictures of {where} are of one class: name "
-            "the folder that holds the folders of the classes, not one of them"
+            f"{purpose} needs two classes or more, and all {len(rows):,} pictures of {where} are of one class: "
+            "name the folder that holds the folders of the classes, not one of them"
         )
     return labels
 
 
 def labels_in(pictures: Pictures, classes: Sequence[str], purpose: str) -> Labels:
-    """The labels of a set by row, in the numbering of `classes`: a test set may lack a class of the training set."""
+    """The labels of a set by row, in the numbering of `classes`: a test set may lack one of the training set."""
     labels = needed_labels(pictures, purpose)
     assert pictures.classes is not None
     number = {name: place for place, name in enumerate(classes)}
@@ -51,8 +51,8 @@ def labels_in(pictures: Pictures, classes: Sequence[str], purpose: str) -> Label
     if strange:
         raise DataError(
             f"{purpose}: {pictures.shards[0]} has {len(strange):,} classes that the training data has not, like "
-            f"{', '.join(strange[:_SHOWN])}; that one has {len(classes):,}, like {', '.join(classes[:_SHOWN])}: use a "
-            "test set of the same classes, under the same names"
+            f"{', '.join(strange[:_SHOWN])}; that one has {len(classes):,}, like {', '.join(classes[:_SHOWN])}: "
+            "use a test set of the same classes, under the same names"
         )
     renumbered = np.array([*(number.get(name, NO_LABEL) for name in pictures.classes), NO_LABEL], dtype=np.int64)
     found: Labels = renumbered[labels]  # −1 is the last

@@ -30,8 +30,8 @@ def check_imbalance(imbalance: float) -> None:
     if not math.isfinite(imbalance) or imbalance < 1:
         raise ConfigError(
             [
-                f"--imbalance is {imbalance:g}, expected 1 or more: how many times more pictures the first class keeps "
-                "than the last; the paper has 100"
+                f"--imbalance is {imbalance:g}, expected 1 or more: how many times more pictures the first class "
+                "keeps than the last; the paper has 100"
             ]
         )
 
@@ -60,8 +60,8 @@ def keep_long_tail(labels: Labels, classes: Sequence[str], imbalance: float, see
     empty = [classes[number] for number, size in enumerate(kept) if not size]
     if empty:
         raise DataError(
-            f"--imbalance {imbalance:g} would leave no picture of {len(empty):,} classes, like {empty[-1]}: the largest "
-            f"class has {max(sizes):,} pictures; use a smaller imbalance, or take out classes that are empty"
+            f"--imbalance {imbalance:g} would leave no picture of {len(empty):,} classes, like {empty[-1]}: the "
+            f"largest class has {max(sizes):,} pictures; use a smaller imbalance, or take out empty classes"
         )
     chosen = [
         sorted(np.flatnonzero(labels == number).tolist(), key=lambda row: _order(seed, row))[:size]

@@ -21,7 +21,7 @@ NO_LABEL = -1
 
 
 class Pictures(ABC):
-    """Pictures from one of the three layouts. Lives in every data worker, so nothing in it is as large as the pixels.
+    """Pictures from one of the three layouts. Lives in every data worker, so it holds no pixels.
 
     Args:
         shards: addresses, in the order of the data.
@@ -46,7 +46,7 @@ class Pictures(ABC):
     @property
     @abstractmethod
     def labels(self) -> Labels | None:
-        """By row; −1 for a row without a label, and for one that is no picture of this set. None if none has one."""
+        """By row; −1 where there is no label, or no picture of this set. None if no picture has one."""
 
     @property
     @abstractmethod

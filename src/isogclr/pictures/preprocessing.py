@@ -21,8 +21,9 @@ _MARGIN = 8 / 7  # 256 to 224, as ImageNet is evaluated
 class Preprocessing:
     """Resize, crop the middle, normalise.
 
-    A picture that is to be less than 64 pixels wide is shown whole, as CIFAR is evaluated; a larger one loses an eighth
-    of its shorter side at the edges, as ImageNet is evaluated. One that has the size already is not resized.
+    An input of less than 64 pixels shows the picture whole, as CIFAR is evaluated; a larger one loses an eighth of
+    the shorter side at the edges, as ImageNet is evaluated. Pictures may differ in size; of a long one the middle
+    stays.
 
     Attributes:
         image_size: width and height of the input.

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import tarfile
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -74,26 +75,36 @@ class ShardPictures(Pictures):
 
     @cached_property
     def _contents(self) -> _Contents:
-        rows: list[int] = []
-        shard: list[int] = []
-        samples: list[_Sample] = []
-        for number, url in enumerate(self.shards):
-            for row, sample in self._distinct(number, url):
-                rows.append(row)
-                shard.append(number)
-                samples.append(sample)
-        if not samples:
+        # Arrays, and no list of samples: there may be millions of them.
+        rows, shard, starts, sizes, codes = (array("q") for _ in range(5))
+        values: dict[str | int | None, int] = {}
+
+        def keys() -> Iterator[str]:
+            for number, url in enumerate(self.shards):
+                for row, sample in self._distinct(number, url):
+                    for column, value in (
+                        (rows, row),
+                        (shard, number),
+                        (starts, sample.start),
+                        (sizes, sample.size),
+                    ):
+                        column.append(value)
+                    codes.append(values.setdefault(sample.label, len(values)))
+                    yield sample.key
+
+        texts = PackedTexts(keys())
+        if not rows:
             raise DataError(
-                f"{self.shards[0]} and its {len(self.shards) - 1:,} companions hold no picture: expected members like "
-                f"000001.jpg ({', '.join(IMAGE_SUFFIXES)})"
+                f"{self.shards[0]} and its {len(self.shards) - 1:,} companions hold no picture: expected members "
+                f"like 000001.jpg ({', '.join(IMAGE_SUFFIXES)})"
             )
-        labels, classes = _numbered([sample.label for sample in samples])
-        order = np.array(rows, dtype=np.int64)
+        numbers, classes = _numbered(list(values))
+        labels = None if numbers is None else numbers[np.asarray(codes)]
+        order = np.asarray(rows)
         places = np.full(self.rows, -1, dtype=np.int64)
         places[order] = np.arange(len(order))
-        keys, starts, sizes, _ = zip(*samples, strict=True)
         return _Contents(
-            order, np.array(shard), PackedTexts(keys), np.array(starts), np.array(sizes), labels, classes, places
+            order, np.asarray(shard), texts, np.asarray(starts), np.asarray(sizes), labels, classes, places
         )
 
     def _distinct(self, number: int, url: str) -> Iterator[tuple[int, _Sample]]:
@@ -233,7 +244,7 @@ def _label(text: bytes, label: str, where: str) -> str | int | None:
 
 
 def _numbered(found: list[str | int | None]) -> tuple[Labels | None, tuple[str, ...] | None]:
-    """Numbers are labels already; names get theirs in sorted order."""
+    """Label of each value: numbers are labels already; names get theirs in sorted order."""
     known = {one for one in found if one is not None}
     if not known:
         return None, None

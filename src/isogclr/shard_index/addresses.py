@@ -1,4 +1,4 @@
-"""What an address of a shard means: a local path or a command, a tar, a folder or a file of CIFAR; size and time."""
+"""What an address of a shard means: a path or a command, a tar, a folder or a file of CIFAR; its size and time."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from isogclr.errors import DataError
@@ -36,11 +37,11 @@ def picture_sizes(folder: str, names: list[str]) -> list[int]:
 def folders_with_pictures(root: str) -> list[str]:
     """All folders at or below `root` that hold pictures, sorted by the path below it. None lies inside another."""
     found = sorted(_walk(Path(root), ()), key=lambda path: path.relative_to(root).parts)
-    for one, other in zip(found, found[1:], strict=False):
+    for one, other in pairwise(found):
         if other.is_relative_to(one):
             raise DataError(
-                f"{one} holds pictures, and so does {other} inside it: which of them is the class? Move the pictures "
-                "so that each is in the folder of its class, and folders of classes hold no others"
+                f"{one} holds pictures, and so does {other} inside it: which of them is the class? Move the "
+                "pictures so that each is in the folder of its class, and folders of classes hold no others"
             )
     parts = sorted({path.relative_to(root).parts[0] for path in found if len(path.relative_to(root).parts) > 1})
     mixed = [name for name in parts if name.lower() in _PARTS]

@@ -1,9 +1,9 @@
 """Lists, dictionaries, text, numbers and arrays of bytes out of a pickle, without running it.
 
-A pickle is a program, and loading one that a stranger has written runs whatever he wished. The archives of CIFAR are
-pickles. So nothing is loaded here: `pickletools` cuts the file into its instructions, and those few are followed that
-the official files consist of. Any other instruction, and any name beyond numpy's three for an array, is refused. An
-array is not copied either: what is returned is its place in the file, which can be mapped.
+A pickle is a program, and loading one that a stranger has written runs whatever he wished. The archives of CIFAR
+are pickles. So nothing is loaded here: `pickletools` cuts the file into its instructions, and those few are
+followed that the official files consist of. Any other instruction, and any name beyond numpy's three for an array,
+is refused. An array is not copied either: what is returned is its place in the file, which can be mapped.
 """
 
 from __future__ import annotations
