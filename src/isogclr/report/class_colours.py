@@ -32,12 +32,11 @@ class Palette:
     others: bool
 
     def groups(self, classes: Numbers, theme: Theme) -> list[tuple[str, str, Members]]:
-        """Name, colour and points of each; those that share one first, since they lie below."""
-        found = []
+        """Name, colour and points of each; those that share one last."""
+        coloured = zip(self.shown, theme.classes, strict=False)
+        found = [(self.names[one], colour, classes == one) for one, colour in coloured]
         if self.others:
             found.append(("other classes", OTHER_CLASSES, ~np.isin(classes, self.shown)))
-        for one, colour in zip(self.shown, theme.classes, strict=False):
-            found.append((self.names[one], colour, classes == one))
         return found
 
 
@@ -54,8 +53,8 @@ def paint_classes(
 ) -> None:
     """Points [N, 2] in the colours of their classes, with a legend; `hollow` ones as rings."""
     for name, colour, members in palette(labels, classes, theme).groups(classes, theme):
-        alpha = 0.35 if colour == OTHER_CLASSES else 0.9
-        style: Mapping[str, Any] = {"s": 12, "alpha": alpha, "rasterized": True}
+        below = colour == OTHER_CLASSES
+        style: Mapping[str, Any] = {"s": 12, "alpha": 0.35 if below else 0.9, "zorder": 1 if below else 2, "rasterized": True}
         filled = members if hollow is None else members & ~hollow
         panel.scatter(*points[filled].T, color=colour, linewidths=0, label=plain_name(name), **style)
         if hollow is not None:

@@ -122,7 +122,7 @@ def class_columns(runs: Sequence[ClassRun]) -> dict[str, list[Any]]:
     names = ("run", "class", "pictures", "mean", "deviation", "q25", "median", "q75", "hottest", "coldest")
     columns: dict[str, list[Any]] = {name: [] for name in names}
     for run in runs:
-        column = run.column
+        column, numbers = run.column, run.column.numbers
         values = [column.means, column.deviations, *(column.quantiles(part) for part in (0.25, 0.5, 0.75))]
         groups = column.extremes() or (np.full(len(column.counts), np.nan),) * 2
         for place in run.classes.present.tolist():
@@ -132,7 +132,7 @@ def class_columns(runs: Sequence[ClassRun]) -> dict[str, list[Any]]:
             for name, line in zip(names[3:8], values, strict=True):
                 columns[name].append(float(line[place]))
             for name, group in zip(names[8:], groups, strict=True):
-                columns[name].append(group[place] / max(1, column.numbers[place]))
+                columns[name].append(group[place] / max(1, numbers[place]))
     return columns
 
 

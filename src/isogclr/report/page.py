@@ -12,7 +12,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from isogclr.report.canvas import LIGHT, OTHER_CLASSES, Picture, heat
+from isogclr.report.canvas import LIGHT, Picture, heat
 from isogclr.report.class_colours import palette
 from isogclr.report.class_tables import COLUMNS, ClassTable
 from isogclr.report.detail import Detail, Shown
@@ -237,7 +237,7 @@ def _class_map(detail: Detail, side: str) -> dict[str, Any]:
         "title": f"{side} embeddings, by class",
         "side": side,
         "scale": [],
-        "legend": sorted(((name, colour) for name, colour, _ in groups), key=lambda one: one[1] == OTHER_CLASSES),
+        "legend": [(name, colour) for name, colour, _ in groups],
         "points": _points(detail, side, colours),
     }
 
