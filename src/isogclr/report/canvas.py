@@ -216,7 +216,7 @@ def logarithmic(axis: Any, low: float, high: float) -> None:
     else:
         axis.set_major_locator(LogLocator(base=10, subs=steps))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"))
     axis.set_minor_formatter(NullFormatter())
 
 

@@ -16,8 +16,13 @@ from isogclr.report.class_colours import plain_name
 from isogclr.report.wording import share
 
 NAMED_CLASSES = 24  # more names than that do not fit below an axis
-_BARS = 50
+_SINGLE_CLASSES = 100  # of more, those that follow each other are taken together
+_GROUPS = 50
 _NAME_CHARACTERS = 18
+_OF_SIZES = (
+    " Dashed, right axis: pictures of the class. The paper expects small classes among the cold ones, unless their "
+    "semantics are those of a large class."
+)
 Floats = npt.NDArray[np.float64]
 
 
@@ -40,12 +45,11 @@ def class_figure(runs: Sequence[ClassRun], folder: Path, name: str) -> Picture:
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
         for position, run in enumerate(runs):
-            lines = [line[order] for line in quartiles[run.number]]
-            if len(order) <= NAMED_CLASSES:
-                shift = 0.16 * (position - (len(runs) - 1) / 2)
-                _paint_dots(axes[0], theme, run, lines, shift)
+            if len(order) <= _SINGLE_CLASSES:
+                lines = [line[order] for line in quartiles[run.number]]
+                _paint_dots(axes[0], theme, run, lines, 0.16 * (position - (len(runs) - 1) / 2))
             else:
-                _paint_band(axes[0], theme, run, lines)
+                _paint_band(axes[0], theme, run, order)
         _name_classes(axes[0], runs[0].classes.names, order)
         for run in by_size:
             _paint_sizes(axes[1], theme, run, quartiles[run.number][1])
@@ -59,8 +63,9 @@ def class_figure(runs: Sequence[ClassRun], folder: Path, name: str) -> Picture:
             axes[1].set(title="by class size", ylabel="median τ of a class", xlabel="pictures of the class")
 
     wording = "The dot is the median of a class, the line its quartiles"
-    if len(order) > NAMED_CLASSES:
-        wording = "The line is the median of each class, the band its quartiles"
+    if len(order) > _SINGLE_CLASSES:
+        together = _width(len(order))
+        wording = f"Median and quartiles of {together} classes together, of those that follow each other"
     caption = f"{wording}; classes are ordered by {'size, the largest first' if by_size else 'their median'}."
     if by_size:
         caption += " Right: one dot per class; the line is the median of equally many classes each."
@@ -83,7 +88,8 @@ def extremes_figure(runs: Sequence[ClassRun], folder: Path, name: str) -> Pictur
     if not shown:
         return None
     order = _order(runs)
-    width = -(-len(order) // _BARS) if len(order) > 2 * _BARS else 1
+    width = _width(len(order))
+    uneven = not all(run.classes.is_balanced for run in runs)
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
         for panel, run in zip(axes, shown, strict=True):
@@ -92,17 +98,16 @@ def extremes_figure(runs: Sequence[ClassRun], folder: Path, name: str) -> Pictur
             _paint_extremes(panel, theme, run, groups, order, width)
             panel.set(title=run.label if len(shown) > 1 else "hot above, cold below")
             _name_classes(panel, run.classes.names, order)
-            panel.set_xlabel(_order_axis(len(order), not all(one.classes.is_balanced for one in runs)))
+            panel.set_xlabel(_order_axis(len(order), uneven))
 
     together = "" if width == 1 else f" Each bar stands for {width} classes that follow each other."
     frame = Frame(
         name,
         "Classes of the hottest and the coldest pictures",
         f"Red, upwards: the share of a class that is among the hottest {share(EXTREME_SHARE, 2)} of all pictures; "
-        f"blue, downwards: among the coldest. Dotted: if every class had the same share.{together} "
-        "Dashed, right axis: pictures of the class. The paper expects small classes among the cold ones, unless their "
-        "semantics are those of a large class.",
-        "Bars of the share of each class among the hottest and among the coldest pictures, with the size of the class.",
+        f"blue, downwards: among the coldest. Dotted: if every class had the same share.{together}"
+        + (_OF_SIZES if uneven else ""),
+        "Bars of the share of each class among the hottest and among the coldest pictures.",
         panels=len(shown),
         height=3.6 if len(order) <= NAMED_CLASSES else 3.0,
     )
@@ -160,16 +165,24 @@ def _order_axis(number: int, by_size: bool) -> str:
 def _paint_dots(panel: Any, theme: Theme, run: ClassRun, lines: Sequence[Floats], shift: float) -> None:
     places = np.arange(len(lines[0])) + shift
     colour = theme.colour(run.number)
-    panel.vlines(places, lines[0], lines[2], color=colour, linewidth=2.2, alpha=0.55)
-    panel.plot(places, lines[1], "o", color=colour, markersize=4.5, label=run.label)
+    large = len(places) <= NAMED_CLASSES
+    panel.vlines(places, lines[0], lines[2], color=colour, linewidth=2.2 if large else 1.0, alpha=0.55)
+    panel.plot(places, lines[1], "o", color=colour, markersize=4.5 if large else 2.2, label=run.label)
 
 
-def _paint_band(panel: Any, theme: Theme, run: ClassRun, lines: Sequence[Floats]) -> None:
-    places = np.arange(len(lines[0]))
-    panel.fill_between(
-        places, lines[0], lines[2], color=theme.colour(run.number), alpha=0.22, linewidth=0, rasterized=len(places) > 500
-    )
-    panel.plot(places, lines[1], label=run.label, **theme.line(run.number) | {"linewidth": 0.9})
+def _paint_band(panel: Any, theme: Theme, run: ClassRun, order: Counts) -> None:
+    width = _width(len(order))
+    groups = [order[start : start + width] for start in range(0, len(order), width)]
+    columns = [run.column.together(group.tolist()) for group in groups]
+    low, middle, high = (np.array([column.quantiles(part)[0] for column in columns]) for part in (0.25, 0.5, 0.75))
+    places = np.arange(len(groups)) * width + (width - 1) / 2
+    panel.fill_between(places, low, high, color=theme.colour(run.number), alpha=0.2, linewidth=0)
+    panel.plot(places, middle, label=run.label, **theme.line(run.number))
+
+
+def _width(classes: int) -> int:
+    """How many classes are taken together."""
+    return -(-classes // _GROUPS) if classes > _SINGLE_CLASSES else 1
 
 
 def _paint_sizes(panel: Any, theme: Theme, run: ClassRun, medians: Floats) -> None:
@@ -200,7 +213,8 @@ def _paint_extremes(
     panel.set_ylim(-1.1 * highest, 1.1 * highest)
     percent(panel.yaxis, signed=False)
     panel.set_ylabel("share of the class")
-    _paint_size_line(panel, theme, run.classes.sizes[order])
+    if not run.classes.is_balanced:
+        _paint_size_line(panel, theme, run.classes.sizes[order])
 
 
 def _paint_size_line(panel: Any, theme: Theme, sizes: Counts) -> None:
