@@ -97,6 +97,7 @@ def train(context: Context, prepared: Prepared, data_settings: DataSettings, sta
             loss=loss,
             metrics=metrics,
             evaluates=program.evaluates,
+            evaluates_first=program.evaluates_first,
             evaluation=prepared.evaluation,
             commits=_open_commits(context, prepared, facts),
         ).run(resumed)

@@ -26,8 +26,6 @@ class PairEvaluation:
         precision: of the run.
     """
 
-    before_training = False
-
     def __init__(
         self, open_clip: OpenClip, settings: EvaluationSettings, model: Model, place: Place, precision: str
     ) -> None:

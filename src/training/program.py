@@ -42,13 +42,7 @@ class RunModel(TrainedModel, Protocol):
 
 
 class Evaluation(Protocol):
-    """What is measured after an epoch, on the first rank, while the others wait.
-
-    Attributes:
-        before_training: whether a new run is measured before its first step, too.
-    """
-
-    before_training: bool
+    """What is measured after an epoch, on the first rank, while the others wait."""
 
     def run(self, epoch: int, last_epoch: int, metrics: MetricLog) -> dict[str, float]:
         """Metrics after this many epochs, written to log and TensorBoard. Training draws the same random numbers as
@@ -72,12 +66,14 @@ class Program(ABC):
         settings: what the command line says.
         meets_by_environment: whether ranks find each other by MASTER_ADDR and MASTER_PORT.
         evaluates: whether something is measured after an epoch; the same on all ranks.
+        evaluates_first: whether a new run is measured before its first step, too.
     """
 
     command: str
     settings: ProgramSettings
     meets_by_environment: bool = True
     evaluates: bool
+    evaluates_first: bool = False
 
     @classmethod
     @abstractmethod

@@ -20,7 +20,8 @@ class DataSettings:
     """The flags of open_clip that concern training data, under our names.
 
     Attributes:
-        train_data: `--train-data`: shards (braces, `::` mixes) or a table; None for synthetic data.
+        train_data: `--train-data`: shards (braces, `::` mixes) or a table; None for synthetic data. `--data` of
+            `training.unimodal`.
         dataset_type: `--dataset-type`: webdataset, csv, synthetic or auto (by the ending of the name).
         resampled: `--dataset-resampled`: draw shards with replacement.
         upsampling_factors: `--train-data-upsampling-factors`: one weight for each part of a `::` mix.
@@ -141,7 +142,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """AdamW or a timm optimizer, its learning rate over the run, and the gradient's norm."""
+    """AdamW, LARS, SGD or a timm optimizer, its learning rate over the run, and the gradient's norm."""
 
     name: str
     lr: float | None
@@ -157,6 +158,8 @@ class OptimizerSettings:
     cooldown_power: float
     cooldown_end: float
     grad_clip_norm: float | None
+    warmup_epochs: float = 0.0  # beside the steps
+    nesterov: bool = False
 
 
 @dataclass(frozen=True)
@@ -246,6 +249,54 @@ class Settings(ProgramSettings):
     @property
     def model_name(self) -> str:
         return self.model.name
+
+    @property
+    def precision(self) -> str:
+        return self.model.precision
+
+
+@dataclass(frozen=True)
+class ViewModelSettings:
+    """A backbone, its projector, and the pictures that they see."""
+
+    backbone: str
+    stem: str
+    projector: str
+    image_size: int
+    precision: str
+    sync_bn: bool = False
+
+
+@dataclass(frozen=True)
+class PictureSettings:
+    """Which pictures of the data are trained on, and where their labels are."""
+
+    label: str  # of shards: `cls` files, or a field of the `json` files
+    imbalance: float | None = None
+    imbalance_seed: int = 0
+
+
+@dataclass(frozen=True)
+class NeighbourSettings:
+    """kNN accuracy in training; without data there is none."""
+
+    val_data: str | None
+    every_n_epochs: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class UnimodalSettings(ProgramSettings):
+    """Everything that the command line of `training.unimodal` says."""
+
+    model: ViewModelSettings
+    pictures: PictureSettings
+    evaluation: NeighbourSettings
+    device: str
+
+    @property
+    def model_name(self) -> str:
+        return self.model.backbone
 
     @property
     def precision(self) -> str:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-PARAMS = tuple(f"training/params/{name}.py" for name in ("__init__", "flags", "mistakes", "refusals", "values"))
+PARAMS = tuple(
+    f"training/params/{name}.py"
+    for name in ("__init__", "flags", "mistakes", "refusals", "values", "unimodal_flags", "unimodal_line")
+)
 
 
 def imports(path: Path) -> set[str]:
@@ -71,10 +74,12 @@ def test_arrows(module: str, where: list[str], allowed: tuple[str, ...]) -> None
 _FOUNDATION = {"settings", "randomness", "signals", "features", "ranks", "open_clip_bridge"}
 ARROWS = {
     "main": {"run", "open_clip_program", "signals"},
+    "unimodal": {"run", "views", "signals"},
     "run": {"assembly", "program", "commits", "folder", "store", "steps.metric_log"},
     "assembly": {"program", "epochs", "steps", "data", "store", "commits", "folder"},
     "epochs": {"program", "steps", "data", "store", "commits"},
     "open_clip_program": {"program", "params", "data", "store", "evaluation", "folder", "loss", "model"},
+    "views": {"program", "params", "data", "store", "folder", "loss", "steps.metric_log"},
     "program": {"data", "folder", "steps.metric_log"},
     "commits": {"steps.progress", "store", "data.position"},
     "evaluation": {"model", "steps.metric_log"},

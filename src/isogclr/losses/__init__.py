@@ -21,10 +21,10 @@ from isogclr.losses.cyclip import CyCLIPLoss
 from isogclr.losses.isogclr import ISogCLRLoss, RhoWarning
 from isogclr.losses.open_clip_losses import ClipLoss, SigLipLoss
 from isogclr.losses.sogclr import SogCLRLoss
-from isogclr.losses.views import VIEW_DIRECTIONS, VIEW_LOSSES, view_loss_class
+from isogclr.losses.views import VIEW_DIRECTIONS, VIEW_LOSSES, VICRegLoss, view_loss_class
 
 LOSSES: dict[str, type[ContrastiveLoss]] = {
-    loss.name: loss for loss in (ClipLoss, SigLipLoss, CyCLIPLoss, SogCLRLoss, ISogCLRLoss)
+    loss.name: loss for loss in (ClipLoss, SigLipLoss, CyCLIPLoss, VICRegLoss, SogCLRLoss, ISogCLRLoss)
 }
 
 
@@ -48,6 +48,7 @@ __all__ = [
     "SampleState",
     "SigLipLoss",
     "SogCLRLoss",
+    "VICRegLoss",
     "loss_class",
     "view_loss_class",
 ]

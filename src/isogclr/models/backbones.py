@@ -1,7 +1,7 @@
 """Backbones of pictures, projectors, and both as a model of two views: what `training.unimodal` trains.
 
-Weights of a resnet have torchvision's names, without `fc`; in a checkpoint they stand behind `backbone.`, those of the
-projector behind `projector.`.
+Weights of a resnet have torchvision's names, without `fc`; in a checkpoint they stand behind `backbone.`, those of
+the projector behind `projector.`.
 """
 
 from __future__ import annotations

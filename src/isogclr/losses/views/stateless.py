@@ -30,8 +30,8 @@ class Evaluation(NamedTuple):
 class StatelessViewLoss(ContrastiveLoss):
     """Base: a subclass names its `config_class` and evaluates.
 
-    Samples are known by `rows`: the same picture twice in a global batch is not its own negative, and a row below
-    0 is padding. Without rows every pair is a sample of its own.
+    Samples are known by `rows`: the same picture twice in a global batch is not its own negative. Without rows
+    every pair is a sample of its own.
 
     Args:
         config: of the loss's own class; None for the defaults.
@@ -89,7 +89,7 @@ class StatelessViewLoss(ContrastiveLoss):
         if rows is None:
             rows = torch.arange(first.shape[0], device=first.device) + self.ranks.rank * _ROWS_PER_RANK
         else:
-            rows = check_rows(rows, first.shape[0], values=False).to(first.device, non_blocking=True)
+            rows = check_rows(rows, first.shape[0], values=self.config.validate).to(first.device, non_blocking=True)
         differentiable = torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
         with torch.no_grad(), kernel.exact_products(first.device.type):
             value, *gradients = self._evaluate(self.ranks, first.detach(), second.detach(), rows, differentiable)

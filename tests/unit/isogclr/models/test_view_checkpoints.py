@@ -47,9 +47,7 @@ def test_other_checkpoints_are_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"training.main \(model RN50\), which `isogclr eval` measures"):
         load_backbone(tmp_path / "clip.pt")
     torch.save({"a": torch.zeros(1)}, tmp_path / "plain.pt")
-    with pytest.raises(
-        ModelError, match="does not say which backbone it is of; a checkpoint of"
-    ):
+    with pytest.raises(ModelError, match="does not say which backbone it is of; a checkpoint of"):
         load_backbone(tmp_path / "plain.pt")
     with pytest.raises(ModelError, match=r"no\.pt is no file"):
         load_backbone(tmp_path / "no.pt")
