@@ -87,7 +87,7 @@ def test_thousands_of_classes(tmp_path: Path) -> None:
     assert len(page.encode()) < PAGE_LIMIT_BYTES / 2
     assert "8,142 classes have visited pictures; the table shows the 8 hottest and the 8 coldest" in page
     assert "the 2,714 smallest" in page
-    assert page.count("<tr><th scope=\"row\"><span class=\"mark\">") == 3 + 2 * 8
+    assert page.count('<tr><th scope="row"><span class="mark">') == 3 + 2 * 8
     lines = (tmp_path / "out" / "data" / "classes.csv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 1 + CLASSES
 

@@ -117,7 +117,9 @@ def test_samples_and_negatives_have_classes(alone: Path) -> None:
     assert [own[row] for row in negatives["negative_row"]] == negatives["negative_class"]
     assert all(0 <= float(weight) <= 1 for weight in negatives["weight_of_own_class"])
     seen = words((alone / "report.html").read_text(encoding="utf-8"))
-    assert re.search(r"Its image against other images shared among [\d.]+; [\d.]+ % of the weight is on its own", seen)
+    assert re.search(
+        r"Its image against other images shared among [\d.]+; [\d.]+ % of the weight is on its own", seen
+    )
     assert "behind the projector" in seen
     assert re.search(r"τ 0\.\d+ class 00 \d+\.png", seen) is not None  # a card: class and key, once
 
@@ -125,7 +127,7 @@ def test_samples_and_negatives_have_classes(alone: Path) -> None:
 def test_maps_by_class(alone: Path) -> None:
     page = (alone / "report.html").read_text(encoding="utf-8")
     assert page.count('<svg class="map"') == 2
-    assert page.count("<ul class=\"legend\">") == 1
+    assert page.count('<ul class="legend">') == 1
     found = columns(alone / "data" / "hot_and_cold.csv")
     hot = [float(one) for one, group in zip(found["temperature"], found["group"], strict=True) if group == "hot"]
     cold = [float(one) for one, group in zip(found["temperature"], found["group"], strict=True) if group == "cold"]
@@ -144,9 +146,7 @@ def test_a_run_without_temperatures_is_beside_those_with(beside: Path) -> None:
     found = columns(beside / "data" / "arrangement.csv")
     assert {"class", "x_1", "y_1", "x_2", "y_2", "x_3", "y_3"} == set(found)
     assert len(found["class"]) == sum(SIZES.values())
-    measured = re.search(
-        r"of their class: long-tail ([\d.]+) %, simclr ([\d.]+) %, other ([\d.]+) %", seen
-    )
+    measured = re.search(r"of their class: long-tail ([\d.]+) %, simclr ([\d.]+) %, other ([\d.]+) %", seen)
     assert measured is not None
     assert all(float(one) > 25 for one in measured.groups())  # colours tell classes apart, chance would be 17 %
     assert found["x_1"] != found["x_2"]
@@ -205,9 +205,7 @@ def test_labels_of_shards(tmp_path: Path) -> None:
 
 def test_labels_of_the_emoji(tmp_path: Path) -> None:
     """Their category, from the field of the .json that the run was told; captions that are there are shown too."""
-    run = make_unimodal_run(
-        tmp_path / "run", str(demo_data.FOLDER / "test-000.tar"), label="group", weights=None
-    )
+    run = make_unimodal_run(tmp_path / "run", str(demo_data.FOLDER / "test-000.tar"), label="group", weights=None)
     page = report(tmp_path / "out", run, "--no-embeddings")
     assert "animals-nature" in columns(tmp_path / "out" / "data" / "classes.csv")["class"]
     assert "Search classes and captions" in page
@@ -289,4 +287,6 @@ def test_a_text_is_no_picture(tmp_path: Path) -> None:
         pass
     seen = words(report(tmp_path / "out", run, "--no-embeddings"))
     assert "nothing is said of classes" in seen
-    assert set(columns(tmp_path / "out" / "data" / "samples.csv")["problem"]) == {"the shard no longer holds this key"}
+    assert set(columns(tmp_path / "out" / "data" / "samples.csv")["problem"]) == {
+        "the shard no longer holds this key"
+    }

@@ -61,7 +61,7 @@ class PictureEmbedder:
     """Backbone and projector of a model of two views.
 
     Neighbours and maps are about what is handed on and evaluated, the backbone's features. Temperatures and the
-    weights of negatives are about what the loss compares, the projector's: in the backbone's they would mean nothing.
+    weights of negatives are about what the loss compares, the projector's: among others they mean nothing.
     """
 
     def __init__(self, checkpoint: Path, weights: Weights, device: str) -> None:
@@ -81,7 +81,9 @@ class PictureEmbedder:
 
     def texts(self, captions: Sequence[str]) -> Features:
         """Such a model has no tower for them."""
-        raise ModelError(f"{len(captions)} captions for a model of pictures alone: its checkpoint has no text tower")
+        raise ModelError(
+            f"{len(captions)} captions for a model of pictures alone: its checkpoint has no text tower"
+        )
 
 
 def _projector(weights: Weights, width: int) -> tuple[nn.Module, int]:
@@ -89,9 +91,7 @@ def _projector(weights: Weights, width: int) -> tuple[nn.Module, int]:
     text = str(weights.details.get("projector"))
     last = projector_widths(text)[-1]
     state = {
-        name.removeprefix(_PROJECTOR): value
-        for name, value in weights.state.items()
-        if name.startswith(_PROJECTOR)
+        name.removeprefix(_PROJECTOR): value for name, value in weights.state.items() if name.startswith(_PROJECTOR)
     }
     outputs = next((len(value) for value in reversed(state.values()) if value.ndim == 2), last)
     projector = create_projector(width, text, max(0, outputs - last))

@@ -1,6 +1,6 @@
 """How models arrange pictures: t-SNE by class, run beside run, and of the hottest and the coldest pictures.
 
-The paper's figures 3 and 4. What is projected are features of the backbone: they are what such a training is for.
+The paper's figures 4 and 5. What is projected are features of the backbone: they are what such a training is for.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy.typing as npt
 from isogclr.report.by_class import EXTREME_SHARE
 from isogclr.report.canvas import Frame, Picture, Theme, draw
 from isogclr.report.class_colours import Numbers, class_names, paint_classes
-from isogclr.report.row_classes import UNLABELLED, Labels
 from isogclr.report.detail import MAP_POINTS, Embed, Features, picture_of
 from isogclr.report.projection import project
+from isogclr.report.row_classes import UNLABELLED, Labels
 from isogclr.report.run_data import Reader
 from isogclr.report.scan import Rows
 from isogclr.report.wording import share
@@ -95,7 +95,7 @@ def embed_rows(reader: Reader, embed: Embed, rows: Rows) -> tuple[Rows, Features
 def arrangement_figure(
     arranged: Sequence[Arranged], labels: Labels | None, classes: Numbers, folder: Path
 ) -> Picture:
-    """One panel per run, the same pictures in each, coloured by class: the paper's figure 3."""
+    """One panel per run, the same pictures in each, coloured by class: the paper's figure 4."""
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
         for panel, one in zip(axes, arranged, strict=True):
@@ -110,11 +110,12 @@ def arrangement_figure(
         table |= {f"x_{place + 1}": one.points[:, 0], f"y_{place + 1}": one.points[:, 1]}
     measured = ", ".join(f"{one.label} {share(one.same_class)}" for one in arranged)
     coloured = f", coloured by class. Pictures whose nearest neighbour is of their class: {measured}."
+    coloured = "." if labels is None else coloured
     frame = Frame(
         "arrangement",
         "How the runs arrange the same pictures" if len(arranged) > 1 else "How the run arranges pictures",
-        f"t-SNE of the backbone's features of {len(classes):,} random pictures{'.' if labels is None else coloured}",
-        f"Scatter plots of projected features of the same pictures, one for each of: {measured}.",
+        f"t-SNE of the backbone's features of {len(classes):,} random pictures{coloured}",
+        f"Scatter plots of projected features of the same pictures, one for each run.",
         panels=len(arranged),
         height=3.8,
     )
@@ -122,7 +123,7 @@ def arrangement_figure(
 
 
 def extremes_of(temperatures: npt.NDArray[np.float64]) -> tuple[Rows, Rows] | None:
-    """Places of the hottest and the coldest, as large a part as the paper's; None if there are too few, or alike."""
+    """Places of the hottest and the coldest, as large a part as the paper's; None of too few, and of equals."""
     count = int(np.clip(round(EXTREME_SHARE * len(temperatures)), _FEWEST_EXTREMES, _MOST_EXTREMES))
     order = np.argsort(-temperatures, kind="stable")
     hot, cold = order[:count], order[-count:]
@@ -138,7 +139,7 @@ def extremes_map(
     classes: Numbers,
     folder: Path,
 ) -> Picture | None:
-    """The hottest and the coldest embedded pictures: the right half of the paper's figure 4."""
+    """The hottest and the coldest embedded pictures: the right half of the paper's figure 5."""
     found = extremes_of(temperatures)
     if found is None:
         return None

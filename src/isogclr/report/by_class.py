@@ -13,7 +13,7 @@ from isogclr.state.schema import Values
 
 Floats = npt.NDArray[np.float64]
 Counts = npt.NDArray[np.int64]
-EXTREME_SHARE = 600 / 10_847  # the paper's figure 4 looks at the 600 hottest and coldest of CIFAR-100-LT
+EXTREME_SHARE = 600 / 10_847  # the paper's figure 5 looks at the 600 hottest and coldest of CIFAR-100-LT
 _TILE_CLASSES = 512
 
 
@@ -78,8 +78,8 @@ class ClassColumn:
     def extremes(self, share: float = EXTREME_SHARE) -> tuple[Counts, Counts] | None:
         """How many samples of each class are among the hottest, and among the coldest, `share` of all. [C] each
 
-        Bins are not divided, so that samples at a bound, all alike, belong together; a group can be larger than asked
-        for. None if temperatures are too much alike to have two groups.
+        Bins are not divided, so that samples at a bound, all alike, belong together; a group can be larger than
+        asked for. None if temperatures are too much alike to have two groups.
         """
         all_classes = self.counts.sum(axis=0, dtype=np.int64)
         wanted = share * all_classes.sum()

@@ -54,7 +54,18 @@ class Theme:
 
 
 # One set of class colours for both pages: the map on the page is painted once.
-_CLASSES = ("#0072b2", "#e69f00", "#009e73", "#d1495b", "#9467bd", "#56b4e9", "#b5a400", "#e377c2", "#8c6d46", "#4fd1a5")
+_CLASSES = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#d1495b",
+    "#9467bd",
+    "#56b4e9",
+    "#b5a400",
+    "#e377c2",
+    "#8c6d46",
+    "#4fd1a5",
+)
 LIGHT = Theme(
     "light",
     "#24292f",

@@ -54,7 +54,12 @@ def paint_classes(
     """Points [N, 2] in the colours of their classes, with a legend; `hollow` ones as rings."""
     for name, colour, members in palette(labels, classes, theme).groups(classes, theme):
         below = colour == OTHER_CLASSES
-        style: Mapping[str, Any] = {"s": 12, "alpha": 0.35 if below else 0.9, "zorder": 1 if below else 2, "rasterized": True}
+        style: Mapping[str, Any] = {
+            "s": 12,
+            "alpha": 0.35 if below else 0.9,
+            "zorder": 1 if below else 2,
+            "rasterized": True,
+        }
         filled = members if hollow is None else members & ~hollow
         panel.scatter(*points[filled].T, color=colour, linewidths=0, label=plain_name(name), **style)
         if hollow is not None:

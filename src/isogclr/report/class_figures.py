@@ -82,7 +82,7 @@ def class_figure(runs: Sequence[ClassRun], folder: Path, name: str) -> Picture:
 
 
 def extremes_figure(runs: Sequence[ClassRun], folder: Path, name: str) -> Picture | None:
-    """Which classes the hottest and the coldest pictures are of, as in the paper's figure 4; one panel per run."""
+    """Which classes the hottest and the coldest pictures are of, as in the paper's figure 5; one panel per run."""
     found = {run.number: run.column.extremes() for run in runs}
     shown = [run for run in runs if found[run.number] is not None]
     if not shown:
@@ -116,7 +116,12 @@ def extremes_figure(runs: Sequence[ClassRun], folder: Path, name: str) -> Pictur
         groups = found[run.number]
         assert groups is not None
         for place in run.classes.present.tolist():
-            cells = (run.label, run.classes.names[place], run.classes.sizes[place], *(int(g[place]) for g in groups))
+            cells = (
+                run.label,
+                run.classes.names[place],
+                run.classes.sizes[place],
+                *(int(g[place]) for g in groups),
+            )
             for key, cell in zip(columns, cells, strict=True):
                 columns[key].append(cell)
     return draw(folder, frame, paint, columns)
@@ -142,7 +147,7 @@ def class_columns(runs: Sequence[ClassRun]) -> dict[str, list[Any]]:
 
 
 def _order(runs: Sequence[ClassRun]) -> Counts:
-    """Classes from left to right: by size where sizes differ, else by the median of the first run, the hottest first."""
+    """Classes from left to right: the largest first; where sizes hardly differ, the hottest of the first run."""
     uneven = next((run for run in runs if not run.classes.is_balanced), None)
     if uneven is not None:
         sizes = uneven.classes.sizes
@@ -190,7 +195,9 @@ def _paint_sizes(panel: Any, theme: Theme, run: ClassRun, medians: Floats) -> No
     sizes, values = run.classes.sizes[present], medians[present]
     style = {"s": 16 if len(present) < 200 else 6, "alpha": 0.55, "linewidths": 0}
     panel.scatter(sizes, values, color=theme.colour(run.number), rasterized=len(present) > 500, **style)
-    parts = [part for part in np.array_split(np.arange(len(present)), min(10, max(1, len(present) // 3))) if len(part)]
+    parts = [
+        part for part in np.array_split(np.arange(len(present)), min(10, max(1, len(present) // 3))) if len(part)
+    ]
     middles = [np.exp(np.log(sizes[part]).mean()) for part in parts]
     trend = [np.nanmedian(values[part]) if np.isfinite(values[part]).any() else np.nan for part in parts]
     panel.plot(middles, trend, label=run.label, marker="o", markersize=3, **theme.line(run.number))
@@ -220,7 +227,9 @@ def _paint_extremes(
 def _paint_size_line(panel: Any, theme: Theme, sizes: Counts) -> None:
     other = panel.twinx()
     other.grid(visible=False)
-    other.plot(np.arange(len(sizes)), np.where(sizes > 0, sizes, np.nan), color=theme.ink, linewidth=1.1, linestyle="--")
+    other.plot(
+        np.arange(len(sizes)), np.where(sizes > 0, sizes, np.nan), color=theme.ink, linewidth=1.1, linestyle="--"
+    )
     used = sizes[sizes > 0]
     logarithmic(other.yaxis, used.min() / 1.5, used.max() * 1.5)
     other.set_ylabel("pictures of the class")

@@ -62,14 +62,15 @@ def _hottest_first(column: ClassColumn, classes: ByClass) -> Counts:
 
 
 def _thirds(classes: ByClass) -> list[tuple[str, str, list[int]]]:
-    """Mark, name and classes of head, middle and tail, as `isogclr linear` has them; nothing if sizes hardly differ."""
+    """Mark, name and classes of head, middle and tail, by the rule of `isogclr linear`; nothing if balanced."""
     if classes.is_balanced:
         return []
     present = classes.present
     parts = class_parts(classes.sizes[present].tolist())
     names = {"head": "largest", "middle": "middle", "tail": "smallest"}
     return [
-        (part, f"the {len(places):,} {names[part]}", present[list(places)].tolist()) for part, places in parts.items()
+        (part, f"the {len(places):,} {names[part]}", present[list(places)].tolist())
+        for part, places in parts.items()
     ]
 
 

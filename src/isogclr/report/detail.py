@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.report.commonness import neighbour_similarity, word_frequency
-from isogclr.report.row_classes import Labels
 from isogclr.report.directions import (
     UNKNOWN,
     Directions,
@@ -23,11 +22,12 @@ from isogclr.report.directions import (
     temperature_column,
 )
 from isogclr.report.negatives import HardNegatives, hard_negatives
-from isogclr.report.thumbnails import Thumbnail, decode, thumbnail
 from isogclr.report.projection import project
+from isogclr.report.row_classes import Labels
 from isogclr.report.run_data import Reader
 from isogclr.report.samples import Source
 from isogclr.report.scan import Scan
+from isogclr.report.thumbnails import Thumbnail, decode, thumbnail
 
 Features = npt.NDArray[np.float32]
 CAPTION_CHARACTERS = 400
@@ -44,8 +44,8 @@ class Embed(Protocol):
     def images(self, images: Sequence[Any]) -> tuple[Features, Features]:
         """Of Pillow's pictures, in RGB: what the model is for, and what the loss compares. [B, D], [B, E]
 
-        Of pictures and captions both are the same. Of two views of pictures, the first are features of the backbone,
-        for neighbours and the map; the second those of the projector, for the negatives: τ and p* are about these.
+        Of pictures and captions both are the same. Of two views of pictures, the first are the backbone's, for
+        neighbours and the map; the second the projector's, for the negatives: τ and p* are about these.
         """
 
     def texts(self, captions: Sequence[str]) -> Features:
@@ -188,7 +188,7 @@ def _read(detail: Detail, scan: Scan, reader: Reader, embed: Embed | None, rows:
 
 
 class _Parts:
-    """Features of the directions, batch by batch. Those that the loss compares are kept apart only if they differ."""
+    """Features of the directions, batch by batch; what the loss compares is kept apart only if it differs."""
 
     def __init__(self, directions: Directions) -> None:
         self.learned: dict[str, list[Features]] = {side: [] for side in directions}

@@ -174,7 +174,9 @@ def _add_arrangement(
     output: Path,
 ) -> None:
     """The same pictures through the models of all runs that learned from pictures alone, on the same data."""
-    able = [run for run in runs if run.has_pictures_alone and run.name in scans and data[run.name].reader is not None]
+    able = [
+        run for run in runs if run.has_pictures_alone and run.name in scans and data[run.name].reader is not None
+    ]
     detail = page.detail if page.detail is not None and page.detail.features else None
     shown_already = [run for run in able if detail is not None and run.name == page.detail_name]
     if not able or (shown_already and len(able) == 1):  # then the map of its samples says it all

@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from isogclr.report.canvas import Frame, Picture, Theme, colour_bar, draw, heat_norm, logarithmic, percent
 from isogclr.report.class_colours import Numbers, class_names, paint_classes
-from isogclr.report.row_classes import Labels
 from isogclr.report.commonness import NEIGHBOURS, binned_quantiles, rank_correlation
 from isogclr.report.directions import listed
+from isogclr.report.row_classes import Labels
 
 Floats = npt.NDArray[np.float64]
 _SHOWN = 3000  # points in a scatter plot
@@ -92,7 +92,7 @@ def map_figure(
     labels: Labels | None = None,
     classes: Numbers | None = None,
 ) -> Picture:
-    """The projection of each direction, one point per sample, coloured by temperature, and of the first by class."""
+    """The projection of each direction, a point per sample, coloured by temperature; of the first also by class."""
     first = next(iter(temperatures))
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
@@ -114,7 +114,9 @@ def map_figure(
             colour_bar(panel, artist, f"{side} τ", np.geomspace(low, high, 5))
         if labels is not None and classes is not None:
             paint_classes(axes[-1], theme, points[first], labels, classes)
-            axes[-1].set(title=f"{first} embeddings, by class", xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2")
+            axes[-1].set(
+                title=f"{first} embeddings, by class", xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2"
+            )
             axes[-1].grid(visible=False)
 
     table: dict[str, Any] = {

@@ -39,7 +39,7 @@ class Labels:
 def make_labels(labels: npt.NDArray[np.int64] | None, classes: tuple[str, ...] | None) -> Labels | None:
     """From what `isogclr.pictures` gives; None if no row has a label.
 
-    Numbers without names are names themselves; numbers that no row has do not count then, so that labels may be any.
+    Numbers without names are names themselves; those that no row has do not count then, so that they may be any.
     """
     if labels is None or not len(labels) or labels.max() < 0:
         return None

@@ -10,9 +10,9 @@ import numpy as np
 
 from isogclr.csv_table import CsvColumns
 from isogclr.errors import IsogclrError
-from isogclr.report.row_classes import Labels, make_labels
 from isogclr.report.directions import inputs_named, inputs_of
 from isogclr.report.loading import Run
+from isogclr.report.row_classes import Labels, make_labels
 from isogclr.report.samples import SampleReader, Source
 from isogclr.report.scan import Intervals, Rows
 from isogclr.shard_index.files import CSV, TAR
@@ -67,7 +67,7 @@ class PictureReader:
         self.index, self.pictures = index, pictures
         self.problems: dict[str, str] = {}
 
-    def some_shards(self, count: int) -> Intervals | None:  # noqa: ARG002 (a shard is a class here: none is left out)
+    def some_shards(self, count: int) -> Intervals | None:
         return None
 
     def read(self, rows: Rows) -> Iterator[Source]:
@@ -93,8 +93,8 @@ def open_data(run: Run, moved_to: str | None, opened: Opened) -> RunData:
     lost = inputs_named(run.directions)
     if run.index is None:
         run.notes.append(
-            f"No shard index: samples have row numbers, but no {inputs_named(run.directions, 'and no')}; name it with "
-            "--index."
+            f"No shard index: samples have row numbers, but no {inputs_named(run.directions, 'and no')}; "
+            "name it with --index."
         )
         return RunData()
     try:
@@ -135,8 +135,8 @@ def _pictures(run: Run, index: ShardIndex, moved_to: str | None, opened: Opened)
         return opened[place]
     except (IsogclrError, OSError, ValueError) as error:
         run.notes.append(
-            f"Its pictures can not be opened, so nothing is said of classes: {error}. If they were moved, say where "
-            "with --shards."
+            f"Its pictures can not be opened, so nothing is said of classes: {error}. If they were moved, "
+            "say where with --shards."
         )
         return None
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.report.by_class import ByClass
-from isogclr.report.row_classes import Labels
 from isogclr.report.directions import sides_in, temperature_column
+from isogclr.report.row_classes import Labels
 from isogclr.state.schema import Values
 from isogclr.state.snapshot import Snapshot
 

@@ -108,6 +108,8 @@ def test_values_that_are_no_numbers_do_not_count() -> None:
     assert found.columns[COLUMN].numbers.tolist() == [1, 1, 0, 0]
 
 
-@pytest.mark.parametrize(("sizes", "balanced"), [([5, 5, 0], True), ([6, 5, 5], True), ([9, 5, 5], False), ([0], True)])
+@pytest.mark.parametrize(
+    ("sizes", "balanced"), [([5, 5, 0], True), ([6, 5, 5], True), ([9, 5, 5], False), ([0], True)]
+)
 def test_balanced(sizes: list[int], balanced: bool) -> None:
     assert ByClass(("",) * len(sizes), np.array(sizes), {}).is_balanced == balanced

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from isogclr.csv_table import CsvColumns
-from isogclr.report.thumbnails import decode, thumbnail
 from isogclr.report.samples import SampleReader, Source
+from isogclr.report.thumbnails import decode, thumbnail
 from isogclr.report.wording import clean, number, share
 from isogclr.shard_index import ShardIndex
 from support.shard_writing import write_shard
