@@ -102,7 +102,7 @@ def test_classes_in_figure_and_table_are_those_of_the_store(runs: Path, alone: P
     seen = words((alone / "report.html").read_text(encoding="utf-8"))
     assert "head the 4 largest" in seen
     assert "tail the 4 smallest" in seen
-    assert re.search(r"class 00 60 0\.\d+ ± 0\.\d+", seen) is not None
+    assert re.search(r"class k00 60 0\.\d+ ± 0\.\d+", seen) is not None
     hottest, coldest = (np.array(found[name], float) for name in ("hottest", "coldest"))
     assert hottest[0] > 0.1 > hottest[-1]  # the largest class is the hottest here
     assert coldest[-1] > 0.1 > coldest[0]
@@ -121,7 +121,7 @@ def test_samples_and_negatives_have_classes(alone: Path) -> None:
         r"Its image against other images shared among [\d.]+; [\d.]+ % of the weight is on its own", seen
     )
     assert "behind the projector" in seen
-    assert re.search(r"τ 0\.\d+ class 00 \d+\.png", seen) is not None  # a card: class and key, once
+    assert re.search(r"τ 0\.\d+ class k00 \d+\.png", seen) is not None  # a card: class and key, once
 
 
 def test_maps_by_class(alone: Path) -> None:
@@ -172,10 +172,10 @@ def test_the_page_in_a_real_browser(beside: Path, tmp_path: Path, width: int, da
             "return Array.from(document.querySelectorAll('#sample-table tbody tr:not([hidden])'), "
             "row => Array.from(row.cells, cell => cell.innerText))"
         )
-        browser.find_element("id", "search").send_keys("CLASS 07")
+        browser.find_element("id", "search").send_keys("CLASS K07")
         rows = browser.execute_script(shown)
-        assert {row[1] for row in rows} == {"class 07"}
-        assert len(rows) == SIZES["class 07"]
+        assert {row[1] for row in rows} == {"class k07"}
+        assert len(rows) == SIZES["class k07"]
         browser.find_element("id", "search").clear()
         browser.find_element("css selector", "th[data-sort=label] button").click()
         point = (
@@ -255,7 +255,7 @@ def test_data_that_moved(runs: Path, copy: Path, tmp_path: Path) -> None:
 
 def test_a_picture_that_is_damaged(runs: Path, copy: Path, tmp_path: Path) -> None:
     data = shutil.copytree(runs / "data", tmp_path / "data")
-    (data / "class 00" / "003.png").write_bytes(b"no picture")
+    (data / "class k00" / "003.png").write_bytes(b"no picture")
     change_config(copy, data=str(data))
     page = report(tmp_path / "out", copy)
     samples = columns(tmp_path / "out" / "data" / "samples.csv")

@@ -42,7 +42,7 @@ def write_coloured(root: Path, sizes: Mapping[str, int]) -> Path:
 def long_tailed(classes: int, largest: int, imbalance: float) -> dict[str, int]:
     """Sizes of classes as the paper's long-tailed sets have them."""
     return {
-        f"class {one:02d}": int(largest * (1 / imbalance) ** (one / max(1, classes - 1))) for one in range(classes)
+        f"class k{one:02d}": int(largest * (1 / imbalance) ** (one / max(1, classes - 1))) for one in range(classes)
     }
 
 

@@ -31,7 +31,6 @@ REACHED_THROUGH = {
         "isogclr.evaluation.linear_command",
         "isogclr.evaluation.linear_data",
         "isogclr.models.backbone_folder",
-        "isogclr.models.embeddings",
         "isogclr.models.model_folder",
         *(f"isogclr.report.{name}" for name in ("curves", "detail", "distributions", "make")),
         *(f"isogclr.report.{name}" for name in ("page", "relations", "summaries")),

@@ -115,7 +115,7 @@ def arrangement_figure(
         "arrangement",
         "How the runs arrange the same pictures" if len(arranged) > 1 else "How the run arranges pictures",
         f"t-SNE of the backbone's features of {len(classes):,} random pictures{coloured}",
-        f"Scatter plots of projected features of the same pictures, one for each run.",
+        "Scatter plots of projected features of the same pictures, one for each run.",
         panels=len(arranged),
         height=3.8,
     )
