@@ -259,8 +259,9 @@ def test_a_picture_that_is_damaged(runs: Path, copy: Path, tmp_path: Path) -> No
     change_config(copy, data=str(data))
     page = report(tmp_path / "out", copy)
     samples = columns(tmp_path / "out" / "data" / "samples.csv")
-    assert sum("can not be read" in problem for problem in samples["problem"]) == 1
+    assert sum("can not be decoded" in problem for problem in samples["problem"]) == 1
     assert f"{sum(SIZES.values()) - 1} were embedded" in page
+    assert f"1 of {sum(SIZES.values())} images that were read can not be decoded." in page
 
 
 def test_a_checkpoint_of_another_backbone(copy: Path, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ In the order in which to read them:
     class_figures.py  figures of temperatures by class and class size
     relations.py      figures of temperature against semantics
     arrangement.py    maps of pictures by class: run beside run, hot beside cold
+    side_by_side.py   which runs and which pictures such a map has
+    model_of_run.py   the model of a run, or why there is none
     class_colours.py  which classes have a colour on a map
     canvas.py         how any figure is painted: the only module that knows matplotlib
     summaries.py      tables

@@ -156,7 +156,12 @@ def collect(
 
 def picture_of(source: Source) -> Any:
     """The picture of a sample, None if it has none; ValueError, with a reason, if it can not be decoded."""
-    return decode(source.image) if isinstance(source.image, bytes) else source.image
+    if source.image is None or isinstance(source.image, bytes):
+        return None if source.image is None else decode(source.image)
+    try:
+        return source.image()
+    except Exception as error:  # Pillow raises whatever its decoders meet
+        raise ValueError(f"{type(error).__name__}: {error}"[:200]) from error
 
 
 def _read(detail: Detail, scan: Scan, reader: Reader, embed: Embed | None, rows: Any) -> None:

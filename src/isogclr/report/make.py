@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,15 @@ from isogclr.errors import InputError, IsogclrError
 from isogclr.report import arrangement, class_figures, curves, distributions, relations, summaries
 from isogclr.report.canvas import write_table
 from isogclr.report.class_tables import class_table
-from isogclr.report.detail import MAP_POINTS, Detail, Embed, Features, collect
+from isogclr.report.detail import MAP_POINTS, Detail, collect
 from isogclr.report.directions import temperature_column
 from isogclr.report.loading import Run, load_runs
+from isogclr.report.model_of_run import LoadEmbedder, load_model_of
 from isogclr.report.page import Page, render
 from isogclr.report.run_data import Opened, Reader, RunData, open_data
-from isogclr.report.scan import Rows, Scan, scan_store
+from isogclr.report.scan import Scan, scan_store
+from isogclr.report.side_by_side import side_by_side
 
-LoadEmbedder = Callable[[Path], Embed]  # from a checkpoint; raises an error of ours, or OSError
-_PACKAGES = ("scipy", "sklearn", "threadpoolctl")  # for whatever is said of embeddings; imported when they are
 _SHARDS_OPENED = 64  # for the random sample, however many shards there are
 
 
@@ -83,7 +82,8 @@ def make_report(
         say(f"reading {'samples' if load_embedder is None else 'and embedding samples'} of {detailed.name}")
         _add_detail(page, detailed, scans[detailed.name], data[detailed.name], options, load_embedder, output)
     if load_embedder is not None:
-        _add_arrangement(page, runs, scans, data, load_embedder, say, output)
+        shown = None if detailed is None or page.detail is None else (detailed, page.detail)
+        page.arrangement = side_by_side(runs, scans, data, shown, load_embedder, say, output)
     page.notes = [(run.name, note) for run in runs for note in run.notes] + page.notes
     path = output / "report.html"
     replace_file(path, [render(page).encode("utf-8")])
@@ -164,64 +164,6 @@ def _add_classes(page: Page, runs: Sequence[Run], scans: dict[str, Scan], output
         page.classes += [picture for picture in found if picture is not None]
 
 
-def _add_arrangement(
-    page: Page,
-    runs: Sequence[Run],
-    scans: dict[str, Scan],
-    data: dict[str, RunData],
-    load_embedder: LoadEmbedder,
-    say: Callable[[str], None],
-    output: Path,
-) -> None:
-    """The same pictures through the models of all runs that learned from pictures alone, on the same data."""
-    able = [
-        run for run in runs if run.has_pictures_alone and run.name in scans and data[run.name].reader is not None
-    ]
-    detail = page.detail if page.detail is not None and page.detail.features else None
-    shown_already = [run for run in able if detail is not None and run.name == page.detail_name]
-    if not able or (shown_already and len(able) == 1):  # then the map of its samples says it all
-        return
-    first = (shown_already or able)[0]
-    reader = data[first.name].reader
-    assert reader is not None
-    rows = arrangement.choose_rows(scans[first.name].sample_rows)
-    found: list[tuple[Run, Rows, Features]] = []
-    for run in [first, *(run for run in able if run is not first)]:
-        if run.fingerprint != first.fingerprint:
-            run.notes.append(f"Its pictures are not those of {first.name}, so its features are not shown beside.")
-        elif detail is not None and run in shown_already:
-            found.append((run, *_features_of(detail, rows)))
-        else:
-            embed = _embedder(run, load_embedder)
-            if embed is not None:
-                say(f"embedding {len(rows):,} pictures with the model of {run.name}")
-                found.append((run, *arrangement.embed_rows(reader, embed, rows)))
-    _draw_arrangement(page, runs, found, data[first.name], output)
-
-
-def _features_of(detail: Detail, rows: Rows) -> tuple[Rows, Features]:
-    """What was embedded already."""
-    places = {row: place for place, row in enumerate(detail.embedded)}
-    kept = [row for row in rows.tolist() if row in places]
-    return np.array(kept, np.int64), detail.features[detail.directions[0]][[places[row] for row in kept]]
-
-
-def _draw_arrangement(
-    page: Page, runs: Sequence[Run], found: Sequence[tuple[Run, Rows, Features]], data: RunData, output: Path
-) -> None:
-    if not found or not all(len(rows) > 1 for _, rows, _ in found):
-        return
-    common = found[0][1]
-    for _, rows, _ in found:
-        common = np.intersect1d(common, rows)
-    classes = np.full(len(common), -1, np.int32) if data.labels is None else data.labels.of(common)
-    arranged = [
-        arrangement.arrange(runs.index(run), curves.label(run, runs), features[np.isin(rows, common)], classes)
-        for run, rows, features in sorted(found, key=lambda one: runs.index(one[0]))
-    ]
-    page.arrangement = arrangement.arrangement_figure(arranged, data.labels, classes, output)
-
-
 def _add_detail(
     page: Page,
     run: Run,
@@ -234,7 +176,7 @@ def _add_detail(
     if not scan.columns:
         return
     reader = data.reader
-    embed = None if reader is None else _embedder(run, load_embedder)
+    embed = None if reader is None else load_model_of(run, load_embedder)
     unknown = [row for row in options.chosen if row not in scan.states]
     if unknown:
         run.notes.append(f"Rows {unknown} were never visited, or are not in the store: no hard negatives of them.")
@@ -247,6 +189,15 @@ def _add_detail(
     write_table(output / "data" / "samples.csv", summaries.sample_table(detail))
     if detail.features:
         _add_semantics(page, detail, output)
+        if run.has_pictures_alone:
+            side = run.directions[0]
+            page.extremes_map = arrangement.extremes_map(
+                detail.features[side],
+                detail.temperatures(side),
+                detail.labels,
+                detail.classes(detail.embedded),
+                output,
+            )
 
 
 def _add_semantics(page: Page, detail: Detail, output: Path) -> None:
@@ -263,32 +214,7 @@ def _add_semantics(page: Page, detail: Detail, output: Path) -> None:
         }
         labels, classes = detail.labels, detail.classes(detail.map_rows)
         page.map_picture = relations.map_figure(detail.map_points, values, output, "semantics", labels, classes)
-    if len(sides) == 1:
-        features, classes = detail.features[sides[0]], detail.classes(detail.embedded)
-        page.extremes_map = arrangement.extremes_map(
-            features, temperatures[sides[0]], detail.labels, classes, output
-        )
     write_table(output / "data" / "hard_negatives.csv", summaries.negative_table(detail))
-
-
-def _embedder(run: Run, load_embedder: LoadEmbedder | None) -> Embed | None:
-    if load_embedder is None:
-        run.notes.append("Embeddings were not asked for: nothing on neighbours, the map and hard negatives.")
-        return None
-    if run.checkpoint is None:
-        return None
-    missing = [package for package in _PACKAGES if find_spec(package) is None]
-    if missing:
-        run.notes.append(
-            f"Found no {' and no '.join(missing)}, so nothing on neighbours and hard negatives: "
-            "`pip install isogclr[report]`."
-        )
-        return None
-    try:
-        return load_embedder(run.checkpoint)
-    except (IsogclrError, OSError, ValueError, RuntimeError) as error:
-        run.notes.append(f"The model can not be loaded, so nothing on neighbours and hard negatives: {error}")
-        return None
 
 
 def _note_problems(run: Run, reader: Reader) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -73,11 +74,7 @@ class PictureReader:
     def read(self, rows: Rows) -> Iterator[Source]:
         ordered = np.sort(np.asarray(rows, np.int64))
         for row, (shard, key) in zip(ordered.tolist(), self.index.locate(ordered), strict=True):
-            try:
-                yield Source(row, shard, key, self.pictures.read(row))
-            except Exception as error:  # Pillow raises whatever its decoders meet
-                self.problems.setdefault(shard, f"{shard}/{key}: {error}"[:300])
-                yield Source(row, shard, key, problem=f"the image can not be read: {error}"[:300])
+            yield Source(row, shard, key, partial(self.pictures.read, row))
 
 
 Opened = dict[tuple[str, str, str, str], Pictures]  # by path, part, kind of label and index

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Source:
     row: int
     shard: str
     key: str
-    image: Any = None  # bytes of a file, or a picture of Pillow's where there is no file
+    image: bytes | Callable[[], Any] | None = None  # a file, or what opens one of Pillow's pictures
     caption: str | None = None
     problem: str = ""
 

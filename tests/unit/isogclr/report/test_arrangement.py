@@ -69,7 +69,7 @@ class Backwards:
     def read(self, rows: Any) -> Iterator[Source]:
         for row in reversed(rows.tolist()):
             picture: Any = Image.new("RGB", (2, 2), (row, 0, 0))
-            yield Source(row, "shard", str(row), {3: None, 5: b"no picture"}.get(row, picture))
+            yield Source(row, "shard", str(row), {3: None, 5: b"no picture"}.get(row, lambda one=picture: one))
 
 
 class Red:
