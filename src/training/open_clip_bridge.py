@@ -33,7 +33,7 @@ from torch.optim import Optimizer
 from isogclr.csv_table import is_table
 from isogclr.errors import ConfigError, DataError
 from isogclr.progress_bars import bars_of_others
-from isogclr.shard_index.listing import local_path
+from isogclr.shard_index.addresses import local_path
 from training.full_disk import LogFile
 
 SCHEDULERS = ("cosine", "const", "const-cooldown")
@@ -151,6 +151,12 @@ class Place:
     @property
     def is_first(self) -> bool:
         return self.rank == 0
+
+
+def start_device(device: str) -> Place:
+    """Join the process group, if the environment names one, and choose the device: for a program that has no
+    arguments of open_clip's."""
+    return OpenClip(Namespace(device=device, dist_url=None, dist_backend=None)).start_device()
 
 
 class OpenClip:

@@ -86,7 +86,7 @@ class TrainData:
         self.batches_per_epoch = source.batches_per_epoch(self._num_samples, config.batch_size, world_size, workers)
         self.steps_per_epoch = self.batches_per_epoch // config.accumulation
         self.samples_per_epoch = self.batches_per_epoch * config.batch_size * world_size
-        if config.kind in (CSV, SYNTHETIC):
+        if not source.drops_last:
             self.samples_per_epoch = self._num_samples
         self.set_up = SetUp(
             world_size=world_size,
@@ -135,7 +135,7 @@ class TrainData:
         parts = self._loader.world_size * self._loader.workers
         if shards is not None and not source.endless and shards < parts:
             raise DataError(
-                f"--train-data names {shards:,} shards for {self._loader.world_size:,} ranks of "
+                f"{config.flag} names {shards:,} shards for {self._loader.world_size:,} ranks of "
                 f"{self._loader.workers:,} data workers: every worker needs one; use fewer workers, cut the data "
                 "into more shards, or draw shards with replacement (--dataset-resampled)"
             )

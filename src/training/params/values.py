@@ -66,7 +66,7 @@ def settings_from(ours: Namespace, theirs: Namespace, notices: tuple[str, ...]) 
             theirs.batch_size,
             theirs.workers,
         ),
-        divergence=_divergence_settings(ours),
+        divergence=divergence_settings(ours),
         notices=notices,
     )
 
@@ -91,11 +91,11 @@ def _run_settings(ours: Namespace, theirs: Namespace) -> RunSettings:
         wandb_notes=theirs.wandb_notes,
         copy_codebase=theirs.copy_codebase,
         index=ours.index,
-        state_dir=_expanded(ours.isogclr_state_dir),
+        state_dir=expanded(ours.isogclr_state_dir),
     )
 
 
-def _divergence_settings(ours: Namespace) -> DivergenceSettings:
+def divergence_settings(ours: Namespace) -> DivergenceSettings:
     usual = DivergenceSettings()
     factor, most = ours.rollback_lr_factor, ours.max_rollbacks
     return DivergenceSettings(
@@ -106,7 +106,7 @@ def _divergence_settings(ours: Namespace) -> DivergenceSettings:
     )
 
 
-def _expanded(path: Path | None) -> Path | None:
+def expanded(path: Path | None) -> Path | None:
     """With variables such as $SLURM_TMPDIR replaced; each node has its own."""
     return None if path is None else Path(os.path.expandvars(path)).expanduser()
 

@@ -1,104 +1,62 @@
-"""The norm of the gradients, which says whether a step was finite; a learning rate that rollbacks have lowered."""
+"""LARS and SGD, what has no decay, and a warm-up that is counted in epochs."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
+from timm.optim import Lars
 from torch import nn
+from torch.optim import SGD
 
-from training import params
 from training.settings import OptimizerSettings
-from training.steps.optimization import Optimization
+from training.steps.optimization import Optimization, create_optimizer
 
-CPU = torch.device("cpu")
-
-
-def settings(*flags: str) -> OptimizerSettings:
-    return params.parse(["--train-data", "x.tar", "--lr", "0.5", "--warmup", "0", *flags])[0].optimizer
-
-
-def optimization(model: nn.Module, *flags: str, precision: str = "fp32") -> Optimization:
-    return Optimization(model, settings(*flags), precision, CPU)
+SETTINGS: dict[str, Any] = {
+    **{"name": "lars", "lr": 0.5, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1, "momentum": 0.9},
+    **{"scheduler": "cosine", "warmup_steps": 0, "skip_scheduler": False, "epochs_cooldown": None},
+    **{"cooldown_power": 1.0, "cooldown_end": 0.0, "grad_clip_norm": None},
+}
 
 
-def with_gradient(*values: float, dtype: torch.dtype = torch.float32) -> nn.Module:
-    model = nn.Linear(len(values), 1, bias=False).to(dtype)
-    model.weight.grad = torch.tensor([values], dtype=dtype)
-    return model
+def settings(**changes: Any) -> OptimizerSettings:
+    return OptimizerSettings(**{**SETTINGS, **changes})
 
 
-@pytest.mark.parametrize("flags", [(), ("--grad-clip-norm", "1.0")], ids=["free", "clipped"])
-@pytest.mark.parametrize(
-    ("values", "expected"), [((3.0, 4.0), 5.0), ((1.0, math.nan), math.nan), ((math.inf, 0.0), math.inf)]
-)
-def test_the_norm_is_that_before_clipping(flags: tuple[str, ...], values: Any, expected: float) -> None:
-    found = optimization(with_gradient(*values), *flags)
-    assert found.step()
-    assert found.gradient_norm is not None
-    assert float(found.gradient_norm) == pytest.approx(expected, nan_ok=True)
+def model() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2))
 
 
-def test_large_gradients_in_half_precision_are_finite() -> None:
-    """Their norm is beyond the largest number of fp16."""
-    found = optimization(with_gradient(60000.0, 60000.0, dtype=torch.float16))
-    found.step()
-    assert float(found.gradient_norm or 0) == pytest.approx(84852.8, rel=1e-3)
+@pytest.mark.parametrize(("name", "kind"), [("lars", Lars), ("sgd", SGD)])
+def test_gains_and_biases_have_no_decay(name: str, kind: type) -> None:
+    optimizer = create_optimizer(model(), settings(name=name, nesterov=True))
+    assert isinstance(optimizer, kind)
+    without, decayed = optimizer.param_groups
+    assert ([one.ndim for one in without["params"]], without["weight_decay"]) == ([1, 1, 1, 1], 0.0)
+    assert ([one.ndim for one in decayed["params"]], decayed["weight_decay"]) == ([4, 2], 0.1)
+    assert all((one["momentum"], one["nesterov"], one["lr"]) == (0.9, True, 0.5) for one in optimizer.param_groups)
 
 
-def test_gradients_whose_squares_overflow_are_bad() -> None:
-    """AdamW keeps them."""
-    found = optimization(with_gradient(1e30, 1e30))
-    found.step()
-    assert not torch.isfinite(found.gradient_norm)  # type: ignore[arg-type]
-    assert not torch.isfinite(found.optimizer.state_dict()["state"][0]["exp_avg_sq"]).all()
+def test_lars_adapts_the_rate_of_weights_alone() -> None:
+    """The first step: weights move by lr · 0.001 · |w| whatever the gradient is, biases by lr · gradient."""
+    layer = nn.Linear(4, 4)
+    before = layer.weight.detach().clone(), layer.bias.detach().clone()
+    optimizer = create_optimizer(layer, settings(weight_decay=1e-9))
+    layer.weight.grad, layer.bias.grad = torch.full((4, 4), 1e3), torch.full((4,), 1e-3)
+    optimizer.step()
+    moved = (layer.weight.detach() - before[0]).norm()
+    torch.testing.assert_close(moved, 0.5 * 0.001 * before[0].norm(), rtol=1e-3, atol=0)
+    torch.testing.assert_close(before[1] - layer.bias.detach(), torch.full((4,), 0.5e-3))
 
 
-def test_no_gradients() -> None:
-    found = optimization(nn.Linear(1, 1))
-    found.step()
-    assert found.gradient_norm is None
-
-
-def test_a_scaler_is_lost_when_no_scale_helps() -> None:
-    model = nn.Linear(1, 1, bias=False)
-    found = optimization(model, precision="amp")
-    states = []
-    for _ in range(66):
-        found.begin(0.0)
-        found.backward(model(torch.full((1, 1), math.inf)).sum())
-        assert not found.step()
-        assert found.gradient_norm is None
-        states.append(found.is_scaler_lost)
-    assert states == [False] * 64 + [True] * 2
-    found.begin(0.0)
-    found.backward(model(torch.ones(1, 1)).sum())
-    assert found.step()
-    assert not found.is_scaler_lost
-
-
-@pytest.mark.parametrize(
-    ("flags", "steps", "expected"),
-    [
-        (("--lr-scheduler", "const"), (0.0, 99.0), (0.5, 0.5)),
-        (("--lr-scheduler", "cosine"), (0.0, 50.0), (0.5, 0.25)),
-        (
-            ("--lr-scheduler", "const-cooldown", "--epochs-cooldown", "5", "--lr-cooldown-end", "0.1"),
-            (0.0, 100.0),
-            (0.5, 0.1),
-        ),
-        (("--skip-scheduler",), (0.0, 50.0), (0.5, 0.5)),
-    ],
-)
-@pytest.mark.parametrize("factor", [1.0, 0.25])
-def test_a_factor_lowers_the_whole_schedule(flags: Any, steps: Any, expected: Any, factor: float) -> None:
-    """Also over an optimizer that comes from a checkpoint with the learning rate before."""
-    found = optimization(nn.Linear(1, 1), *flags)
-    before = found.content()
-    found.plan(10, 10, factor)
-    found.load(before)
-    for step, value in zip(steps, expected, strict=True):
-        found.begin(step)
-        assert found.lr == pytest.approx(factor * value)
+def test_the_warm_up_is_as_long_as_its_epochs() -> None:
+    optimization = Optimization(model(), settings(warmup_epochs=1.5), "fp32", torch.device("cpu"))
+    optimization.plan(steps_per_epoch=8, epochs=4)
+    rates = []
+    for step in range(32):
+        optimization.begin(step)
+        rates.append(optimization.lr)
+    assert rates[:12] == pytest.approx([0.5 * (step + 1) / 12 for step in range(12)])
+    assert rates[12] == pytest.approx(0.5)
+    assert rates[-1] < 0.01
