@@ -35,7 +35,7 @@ setup(
     package_dir={"": "src"},
     packages=find_packages("src"),
     package_data={
-        "isogclr": ["py.typed", "evaluation/paper.json", "models/model_configs/*.json", "report/page_files/*"],
+        "isogclr": ["py.typed", "evaluation/*.json", "models/model_configs/*.json", "report/page_files/*"],
         "isogclr.demo_data": ["*.tar", "*.json", "NOTICE.md", "LICENSES/*.txt"],
     },
     install_requires=TRAINING,

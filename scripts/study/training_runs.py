@@ -29,7 +29,9 @@ COLUMNS = (
 KEY = ("part", "data_set", "method", "setting", "seed", "split")
 # Processes are forked with torch loaded: importing it takes longer than some of the runs.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "open_clip", "open_clip_train.main", "transformers", "training.run"])
+CONTEXT.set_forkserver_preload(
+    ["torch", "open_clip", "open_clip_train.main", "transformers", "training.run", "training.open_clip_program"]
+)
 
 
 PR_SET_PDEATHSIG = 1  # of Linux

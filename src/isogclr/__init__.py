@@ -12,10 +12,10 @@ Reading order:
     state/          row → state: the store, its snapshots, joint commits
     durable.py      files that appear completely or not at all; spreadsheet.py: cells of those that are CSV
     models/         model configurations, checkpoints, embeddings
-    evaluation/     `isogclr eval`
+    evaluation/     `isogclr eval`, `isogclr linear`
     report/         `isogclr report`
     demo.py         `isogclr demo`, on the emoji of demo_data/
-    cli.py          the command `isogclr`
+    cli.py          the command `isogclr`; cli_evaluation.py: those of its parts that measure and hand on models
     errors.py       every exception
 """
 

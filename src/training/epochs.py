@@ -13,8 +13,8 @@ from training import randomness
 from training.commits.commit import Commits, Trained
 from training.commits.resume import Resumed
 from training.data.epoch import EpochBatches, TrainData
-from training.evaluation import Evaluation
 from training.open_clip_bridge import Place
+from training.program import Evaluation
 from training.settings import RunSettings
 from training.steps.loop import Loop
 from training.steps.metric_log import MetricLog
@@ -37,6 +37,7 @@ class Epochs:
         data, table, loss: what the loop trains with.
         metrics: where numbers go.
         evaluates: whether something is measured after an epoch.
+        evaluates_first: whether a new run is measured before its first step, too.
         evaluation: what measures it, on the first rank.
         commits: None if nothing is stored.
     """
@@ -52,12 +53,16 @@ class Epochs:
     loss: ContrastiveLoss
     metrics: MetricLog
     evaluates: bool
+    evaluates_first: bool
     evaluation: Evaluation | None
     commits: Commits | None
 
     def run(self, resumed: Resumed | None) -> bool:
         """False if somebody asked to stop."""
         rest = None if resumed is None else self._rest_of_epoch(resumed)
+        if resumed is None and self.evaluates and self.evaluates_first:
+            self._measure(0)
+            self.messages.barrier()
         for epoch in range(self.progress.epoch, self.settings.epochs):
             if self.place.is_first:
                 logging.info(f"Start epoch {epoch}")
@@ -91,9 +96,8 @@ class Epochs:
         """Evaluate, then commit. What was trained is committed before: a crash in here repeats only this."""
         if self.evaluates:
             self._commit()
-        if self.evaluation is not None:
-            found = self.evaluation.run(completed, self.settings.epochs, self.metrics)
-            self.metrics.validation(self.progress.step, completed, found)
+        self._measure(completed)
+        if self.place.is_first:
             for record in self._histograms():
                 self.metrics.distribution(self.progress.step, completed, record)
         left_out = sum(self.messages.gather(self.data.undecodable))  # also a barrier: the first rank evaluates
@@ -101,6 +105,11 @@ class Epochs:
             logging.warning(f"{left_out:,} samples could not be decoded since the start, and were left out")
         self.progress.done, self.progress.position = 0.0, None
         self._commit(completed_epoch=completed)
+
+    def _measure(self, completed: int) -> None:
+        if self.evaluation is not None:
+            found = self.evaluation.run(completed, self.settings.epochs, self.metrics)
+            self.metrics.validation(self.progress.step, completed, found)
 
     def _histograms(self) -> Iterator[dict[str, Any]]:
         if self.loss.temperature_bounds is not None:

@@ -15,9 +15,10 @@ from training.signals import StopRequest
 def main(argv: Sequence[str] | None = None) -> int:
     """Handlers stand before torch is imported: a signal that comes during the seconds this takes must not kill."""
     stop = StopRequest.install()
-    from training.run import run  # noqa: PLC0415 (see above)
+    from training.open_clip_program import OpenClipProgram  # noqa: PLC0415 (see above)
+    from training.run import run  # noqa: PLC0415
 
-    return run(sys.argv[1:] if argv is None else argv, stop)
+    return run(OpenClipProgram, sys.argv[1:] if argv is None else argv, stop)
 
 
 if __name__ == "__main__":

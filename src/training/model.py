@@ -45,6 +45,11 @@ class Model:
     config: Mapping[str, Any]
     input_dtype: torch.dtype | None
 
+    @property
+    def stored(self) -> nn.Module:
+        """As open_clip's checkpoints: with the prefix of DDP, if there are several ranks."""
+        return self.wrapped
+
     def features(self, inputs: Sequence[Tensor]) -> Features:
         """Of images and texts, in this order."""
         found = self.called(*inputs)

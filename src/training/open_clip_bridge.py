@@ -147,6 +147,12 @@ class Place:
         return self.rank == 0
 
 
+def start_device(device: str) -> Place:
+    """Join the process group, if the environment names one, and choose the device: for a program that has no
+    arguments of open_clip's."""
+    return OpenClip(Namespace(device=device, dist_url=None, dist_backend=None)).start_device()
+
+
 class OpenClip:
     """open_clip_train's parts that need its arguments.
 

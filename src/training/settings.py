@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,8 @@ class DataSettings:
     """The flags of open_clip that concern training data, under our names.
 
     Attributes:
-        train_data: `--train-data`: shards (braces, `::` mixes) or a table; None for synthetic data.
+        train_data: `--train-data`: shards (braces, `::` mixes) or a table; None for synthetic data. `--data` of
+            `training.unimodal`.
         dataset_type: `--dataset-type`: webdataset, csv, synthetic or auto (by the ending of the name).
         resampled: `--dataset-resampled`: draw shards with replacement.
         upsampling_factors: `--train-data-upsampling-factors`: one weight for each part of a `::` mix.
@@ -140,7 +142,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """AdamW or a timm optimizer, its learning rate over the run, and the gradient's norm."""
+    """AdamW, LARS, SGD or a timm optimizer, its learning rate over the run, and the gradient's norm."""
 
     name: str
     lr: float | None
@@ -156,6 +158,8 @@ class OptimizerSettings:
     cooldown_power: float
     cooldown_end: float
     grad_clip_norm: float | None
+    warmup_epochs: float = 0.0  # beside the steps
+    nesterov: bool = False
 
 
 @dataclass(frozen=True)
@@ -210,17 +214,90 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything that the command line says.
+class ProgramSettings(ABC):
+    """What the command line of every program says.
 
     Args:
+        data: None: evaluation only.
         notices: what the user should be told about flags that mean something else here; logged at the start.
     """
 
     run: RunSettings
-    data: DataSettings | None  # None: evaluation only
-    model: ModelSettings
+    data: DataSettings | None
     optimizer: OptimizerSettings
     loss: LossSettings
+    notices: tuple[str, ...] = field(default=(), kw_only=True)
+
+    @property
+    @abstractmethod
+    def model_name(self) -> str:
+        """What is trained, in the name of a run that was given none."""
+
+    @property
+    @abstractmethod
+    def precision(self) -> str:
+        """Of the model, in open_clip's words."""
+
+
+@dataclass(frozen=True)
+class Settings(ProgramSettings):
+    """Everything that the command line of `training.main` says."""
+
+    model: ModelSettings
     evaluation: EvaluationSettings
-    notices: tuple[str, ...] = ()
+
+    @property
+    def model_name(self) -> str:
+        return self.model.name
+
+    @property
+    def precision(self) -> str:
+        return self.model.precision
+
+
+@dataclass(frozen=True)
+class ViewModelSettings:
+    """A backbone, its projector, and the pictures that they see."""
+
+    backbone: str
+    stem: str
+    projector: str
+    image_size: int
+    precision: str
+    sync_bn: bool = False
+
+
+@dataclass(frozen=True)
+class PictureSettings:
+    """Which pictures of the data are trained on, and where their labels are."""
+
+    label: str  # of shards: `cls` files, or a field of the `json` files
+    imbalance: float | None = None
+    imbalance_seed: int = 0
+
+
+@dataclass(frozen=True)
+class NeighbourSettings:
+    """kNN accuracy in training; without data there is none."""
+
+    val_data: str | None
+    every_n_epochs: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class UnimodalSettings(ProgramSettings):
+    """Everything that the command line of `training.unimodal` says."""
+
+    model: ViewModelSettings
+    pictures: PictureSettings
+    evaluation: NeighbourSettings
+    device: str
+
+    @property
+    def model_name(self) -> str:
+        return self.model.backbone
+
+    @property
+    def precision(self) -> str:
+        return self.model.precision

@@ -52,10 +52,11 @@ def main(argv: Sequence[str]) -> int:
     if os.environ.get("STOP_AT") == "-1":
         send()
     sys.addaudithook(stop.during_commit)
+    from training.open_clip_program import OpenClipProgram  # noqa: PLC0415
     from training.run import run  # noqa: PLC0415 (as training.main does)
 
     decoded = count_decoded()
-    code = run(argv, stop)
+    code = run(OpenClipProgram, argv, stop)
     if "DECODED" in os.environ:
         Path(os.environ["DECODED"]).write_text(str(len(decoded)), encoding="ascii")
     return code

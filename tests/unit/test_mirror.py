@@ -16,7 +16,6 @@ UNIT = TESTS / "unit"
 TOPICS = {
     "isogclr/losses/test_dual.py": "the fixed point of the loss, shown in docs/method.md",
     "isogclr/losses/test_known_mistakes.py": "mistakes of other implementations, one test each",
-    "isogclr/losses/test_views.py": "two views of a picture through all losses that keep state",
     "isogclr/report/test_semantics.py": "commonness, negatives and projection, on the same made-up features",
     "test_imports.py": "the arrows between all parts",
     "test_mirror.py": "this file",
@@ -25,9 +24,13 @@ TOPICS = {
 # Modules that no test names, by the module that tests reach them through: bodies of commands, and inner parts.
 REACHED_THROUGH = {
     "isogclr.cli": {
+        "isogclr.cli_evaluation",
         "isogclr.demo",
         "isogclr.evaluation.command",
         "isogclr.evaluation.download",
+        "isogclr.evaluation.linear_command",
+        "isogclr.evaluation.linear_data",
+        "isogclr.models.backbone_folder",
         "isogclr.models.embeddings",
         "isogclr.models.model_folder",
         *(f"isogclr.report.{name}" for name in ("curves", "detail", "distributions", "make")),
@@ -46,7 +49,8 @@ REACHED_THROUGH = {
     "isogclr.state.store": {"isogclr.state.attach", "isogclr.state.live"},
     "training.params": {f"training.params.{name}" for name in ("mistakes", "refusals", "values")},
     "training.model": {"training.features"},
-    "training.run": {"training.epochs", "training.steps.log_lines"},
+    "training.open_clip_program": {"training.program"},
+    "training.run": {"training.assembly", "training.epochs", "training.steps.log_lines"},
 }
 LISTED = set().union(*REACHED_THROUGH.values())
 

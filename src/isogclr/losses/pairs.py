@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from isogclr import objective
 from isogclr.distributed import Ranks
 from isogclr.losses.inputs import check_batch
 from isogclr.losses.kernel import Pairs
@@ -79,6 +80,13 @@ def pair_share(pairs: Pairs, ranks: Ranks) -> Tensor | float:
     if pairs.positives_only:
         return ranks.size / pairs.all_rows.shape[0]
     return ranks.size / (pairs.all_rows >= 0).sum().to(pairs.own_features[0].dtype)
+
+
+def number_of_negatives(pairs: Pairs) -> Tensor:
+    """|N_j| of all anchors of a direction, [B], when the positives are masked."""
+    if pairs.positives_only:
+        return torch.full_like(pairs.all_rows, pairs.all_rows.shape[0] - 1)
+    return objective.number_of_negatives(pairs.all_rows, pairs.all_rows)
 
 
 def _positives_only(all_rows: Tensor, mask_positives: bool, ranks: int) -> bool:

@@ -62,6 +62,7 @@ class ShardPictures(Pictures):
     def __init__(self, shards: Sequence[str], index: ShardIndex | None, label: str) -> None:
         super().__init__(shards, index)
         self.label = label
+        self._unpacked: tuple[int, dict[str, bytes]] | None = None  # pictures of a shard in which nobody can seek
         self._ids = shard_names(shards, index)
         if index is None:
             listings = [list_samples(url) for url in self.shards]
@@ -150,19 +151,23 @@ class ShardPictures(Pictures):
         return self._ids[int(self._contents.shard[place])], self._contents.keys[place]
 
     def read(self, row: int) -> Image.Image:
-        """By seeking in a local shard; any other one is read from its beginning for every picture: use `scan`."""
+        """By seeking in a local shard. Of any other kind, compressed or elsewhere, the last one is kept in memory:
+        pictures in the order of the data cost one reading of each shard."""
         place = self._place(row)
         contents = self._contents
-        url = self.shards[int(contents.shard[place])]
+        number = int(contents.shard[place])
         if contents.starts[place] >= 0:
-            path = local_path(url)
+            path = local_path(self.shards[number])
             assert path is not None
             with open(path, "rb") as file:  # noqa: PTH123 (an address)
                 file.seek(int(contents.starts[place]))
                 return _decode(file.read(int(contents.sizes[place])))
-        for _, files in read_samples(url, {contents.keys[place]}):
-            return _decode(_image(files))
-        raise self._no_picture(row)
+        if self._unpacked is None or self._unpacked[0] != number:
+            self._unpacked = number, _pictures_of(self.shards[number])
+        data = self._unpacked[1].get(contents.keys[place])
+        if data is None:
+            raise self._no_picture(row)
+        return _decode(data)
 
     def scan(self) -> Iterator[tuple[int, Image.Image]]:
         """Shard after shard, each read once."""
@@ -175,6 +180,15 @@ class ShardPictures(Pictures):
             for key, files in read_samples(url):
                 if key in wanted:
                     yield wanted.pop(key), _decode(_image(files))
+
+
+def _pictures_of(url: str) -> dict[str, bytes]:
+    """By key; of a key that is there twice, the first."""
+    found: dict[str, bytes] = {}
+    for key, files in read_samples(url):
+        if key not in found and any(suffix in files for suffix in IMAGE_SUFFIXES):
+            found[key] = _image(files)
+    return found
 
 
 def _image(files: dict[str, bytes]) -> bytes:

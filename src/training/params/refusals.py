@@ -82,18 +82,12 @@ def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
             "--resume latest looks for generations on disk, not at --remote-sync: fetch the run first and leave "
             "--remote-sync out, or name what to resume"
         )
-    packages = {f"--report-to {name}": name for name in reports(theirs)}
+    packages = {}
     if theirs.use_bnb_linear is not None:
         packages["--use-bnb-linear"] = "bitsandbytes"
     if theirs.imagenet_v2 is not None:
         packages["--imagenet-v2"] = "imagenetv2_pytorch"
-    found += [
-        f"{flag} needs the package {package}, which is not installed: install it or leave the flag out"
-        for flag, package in packages.items()
-        if not _is_installed(package)
-    ]
-    if theirs.report_to and not reports(theirs):
-        found.append(f"--report-to is {theirs.report_to}, but must be of {', '.join(REPORTS)} or all")
+    found += _not_installed(packages) + missing_reports(theirs)
     if ours.text_model is not None and not ours.text_model.is_dir():
         found.append(
             f"--text-model {ours.text_model} is no folder: give the one with config.json and the tokenizer"
@@ -101,6 +95,22 @@ def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
     if not trains(theirs) and not any((theirs.val_data, theirs.imagenet_val, theirs.imagenet_v2)):
         found.append("nothing to do: give --train-data, --val-data, --imagenet-val or --imagenet-v2")
     return found
+
+
+def missing_reports(theirs: Namespace) -> list[str]:
+    """Of `--report-to`, which both programs have."""
+    found = _not_installed({f"--report-to {name}": name for name in reports(theirs)})
+    if theirs.report_to and not reports(theirs):
+        found.append(f"--report-to is {theirs.report_to}, but must be of {', '.join(REPORTS)} or all")
+    return found
+
+
+def _not_installed(packages: Mapping[str, str]) -> list[str]:
+    return [
+        f"{flag} needs the package {package}, which is not installed: install it or leave the flag out"
+        for flag, package in packages.items()
+        if not _is_installed(package)
+    ]
 
 
 def _is_installed(package: str) -> bool:
@@ -115,7 +125,7 @@ def data_problems(theirs: Namespace) -> list[str]:
     try:
         data_settings(theirs)
     except ConfigError as error:
-        return [_with_flag(problem, _DATA_FLAGS) for problem in error.problems]
+        return [with_flag(problem, _DATA_FLAGS) for problem in error.problems]
     return []
 
 
@@ -124,11 +134,11 @@ def loss_problems(ours: Namespace, theirs: Namespace) -> list[str]:
     try:
         loss_configuration(loss_settings(ours, theirs), decay_steps=1)
     except ConfigError as error:
-        return [_with_flag(problem, flags) for problem in error.problems]
+        return [with_flag(problem, flags) for problem in error.problems]
     return []
 
 
-def _with_flag(problem: str, flags: Mapping[str, str]) -> str:
+def with_flag(problem: str, flags: Mapping[str, str]) -> str:
     """A problem of a configuration begins with the name of its field; who reads it has given a flag."""
     name, space, rest = problem.partition(" ")
     return f"{flags.get(name, name)}{space}{rest}"

@@ -89,11 +89,11 @@ def _run_settings(ours: Namespace, theirs: Namespace) -> RunSettings:
         wandb_notes=theirs.wandb_notes,
         copy_codebase=theirs.copy_codebase,
         index=ours.index,
-        state_dir=_expanded(ours.isogclr_state_dir),
+        state_dir=expanded(ours.isogclr_state_dir),
     )
 
 
-def _expanded(path: Path | None) -> Path | None:
+def expanded(path: Path | None) -> Path | None:
     """With variables such as $SLURM_TMPDIR replaced; each node has its own."""
     return None if path is None else Path(os.path.expandvars(path)).expanduser()
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
-from torch.optim import AdamW, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
 from training.open_clip_bridge import Cooldown, Schedule, learning_rate
 from training.settings import OptimizerSettings
@@ -44,9 +44,10 @@ class Optimization:
             assert settings.epochs_cooldown is not None
             steps = steps_per_epoch * settings.epochs_cooldown
             cooldown = Cooldown(steps, settings.cooldown_power, settings.cooldown_end)
+        warmup = settings.warmup_steps + round(settings.warmup_epochs * steps_per_epoch)
         base = settings.lr if settings.lr is not None else self.optimizer.defaults["lr"]
         self._schedule = learning_rate(
-            settings.scheduler, self.optimizer, base, settings.warmup_steps, steps_per_epoch * epochs, cooldown
+            settings.scheduler, self.optimizer, base, warmup, steps_per_epoch * epochs, cooldown
         )
 
     def begin(self, schedule_step: float) -> None:
@@ -101,8 +102,11 @@ class Optimization:
 
 
 def create_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
-    """AdamW without decay of gains and biases, grouped as open_clip groups them; or a timm optimizer."""
-    optimizer = _timm_optimizer(model, settings) if settings.name.startswith("timm/") else _adamw(model, settings)
+    """AdamW without decay of gains and biases, grouped as open_clip groups them; LARS or SGD; a timm optimizer."""
+    if settings.name.startswith("timm/"):
+        optimizer = _timm_optimizer(model, settings)
+    else:
+        optimizer = (_adamw if settings.name == "adamw" else _with_momentum)(model, settings)
     defaults = {**optimizer.defaults, "weight_decay": settings.weight_decay}
     shown = ", ".join(f"{name}: {value}" for name, value in defaults.items())
     logging.info(f"Created {type(optimizer).__name__} ({settings.name}) optimizer: {shown}")
@@ -126,6 +130,20 @@ def _adamw(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
         betas=(settings.beta1, settings.beta2),
         eps=settings.eps,
     )
+
+
+def _with_momentum(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
+    """LARS or SGD. Gains and biases have no decay; LARS does not adapt their rate either, since it adapts only
+    where there is decay (`always_adapt` is off)."""
+    from timm.optim import Lars  # noqa: PLC0415 (slow to import)
+
+    trained = [value for value in model.parameters() if value.requires_grad]
+    groups = [
+        {"params": [value for value in trained if value.ndim < 2], "weight_decay": 0.0},
+        {"params": [value for value in trained if value.ndim >= 2], "weight_decay": settings.weight_decay},
+    ]
+    options: dict[str, Any] = {"lr": settings.lr, "momentum": settings.momentum, "nesterov": settings.nesterov}
+    return Lars(groups, **options) if settings.name == "lars" else SGD(groups, **options)
 
 
 def _is_gain_or_bias(name: str, value: Tensor) -> bool:
