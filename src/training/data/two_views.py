@@ -53,7 +53,8 @@ def view_transform(
 ) -> View:
     """SimCLR's augmentation: crop, flip, colour jitter, grey, blur; then normalised. [3, image_size, image_size].
 
-    The blur is as wide as a tenth of the picture, at most 13 pixels, and comes last, on floats: it costs no way back to a PIL image.
+    The blur is as wide as a tenth of the picture, at most 13 pixels, and comes last, on floats: so it costs no way
+    back to a PIL image.
     """
     transform: View = v2.Compose(
         [
