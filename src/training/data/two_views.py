@@ -53,7 +53,8 @@ def view_transform(
 ) -> View:
     """SimCLR's augmentation: crop, flip, colour jitter, grey, blur; then normalised. [3, image_size, image_size].
 
-    The blur is as wide as a tenth of the picture, and comes last, on floats: it costs no way back to a PIL image.
+    The blur is as wide as a tenth of the picture, at most 13 pixels, and comes last, on floats: so it costs no way
+    back to a PIL image.
     """
     transform: View = v2.Compose(
         [
@@ -71,5 +72,5 @@ def view_transform(
 
 
 def blur_width(image_size: int) -> int:
-    """Of the kernel in pixels: odd, and at least 3."""
-    return max(3, image_size // 10 // 2 * 2 + 1)
+    """Of the kernel in pixels: odd, and not beyond three σ to each side, where nothing is left to be seen."""
+    return min(max(3, image_size // 10 // 2 * 2 + 1), 2 * round(3 * BLUR_SIGMA[1]) + 1)
