@@ -4,14 +4,19 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
+# lightly's losses are a second reference in tests, and a competitor in a benchmark. They need torch only; its declared
+# dependencies (Lightning, hydra, its web client) do not come along, which requirements.txt could not say.
+LIGHTLY := lightly==1.6.0
+
 .PHONY: help setup demo test lint types check bench test-newest test-oldest clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/'
 
-$(READY): requirements.txt setup.py pyproject.toml
+$(READY): requirements.txt setup.py pyproject.toml Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	$(BIN)/python -m pip install --quiet --no-deps $(LIGHTLY)
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	touch $@
 

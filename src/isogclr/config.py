@@ -14,6 +14,7 @@ from isogclr.schedules import Constant, CosineDecay, Schedule
 # so it needs a value small against τ itself. In log τ, 1 is a Newton step and 0.2 averages over some visits.
 DEFAULT_TEMPERATURE_RATES = {"momentum": 0.03, "adam": 0.001, "log": 0.2}
 
+VALIDATE = "check the values of the features in every call. It synchronises with the device"
 TILE_ROWS = "anchors that the kernel holds at a time; None chooses from the batch"
 
 
@@ -206,14 +207,115 @@ class CyCLIPConfig(LossConfig):
     in_modal_weight: float = _option(0.25, "weight of Σ (⟨I_j, I_k⟩ − ⟨T_j, T_k⟩)² / B")
     cross_modal_weight: float = _option(0.25, "weight of Σ (⟨I_j, T_k⟩ − ⟨I_k, T_j⟩)² / B")
     tile_rows: int | None = _option(None, TILE_ROWS)
-    validate: bool = _option(
-        False, "check the values of the features in every call. It synchronises with the device"
-    )
+    validate: bool = _option(False, VALIDATE)
 
     def _check(self, problems: _Problems) -> None:
         for name in ("in_modal_weight", "cross_modal_weight"):
             problems.not_negative(name, getattr(self, name))
         _check_tile_rows(problems, self.tile_rows)
+
+
+@dataclass(frozen=True)
+class SimCLRConfig(LossConfig):
+    """SimCLR: NT-Xent over all views of a batch."""
+
+    temperature: float = _option(0.1, "τ of every anchor; the paper tries 0.1, 0.3, 0.5, 0.7")
+    tile_rows: int | None = _option(None, TILE_ROWS)
+    validate: bool = _option(False, VALIDATE)
+
+    def _check(self, problems: _Problems) -> None:
+        problems.positive("temperature", self.temperature)
+        _check_tile_rows(problems, self.tile_rows)
+
+
+@dataclass(frozen=True)
+class FlatCLRConfig(SimCLRConfig):
+    """FlatCLR: SimCLR with the same weight for every anchor."""
+
+
+@dataclass(frozen=True)
+class SimCoConfig(LossConfig):
+    """SimCo: two temperatures, without a queue."""
+
+    temperature: float = _option(0.1, "τ_α, at which the negatives of an anchor are weighed against each other")
+    anchor_temperature: float = _option(1.0, "τ_β, at which the anchors are weighed against each other")
+    tile_rows: int | None = _option(None, TILE_ROWS)
+    validate: bool = _option(False, VALIDATE)
+
+    def _check(self, problems: _Problems) -> None:
+        problems.positive("temperature", self.temperature)
+        problems.positive("anchor_temperature", self.anchor_temperature)
+        _check_tile_rows(problems, self.tile_rows)
+
+
+@dataclass(frozen=True)
+class TauSimCLRConfig(LossConfig):
+    """TaU + SimCLR: the model puts out the temperature of each view."""
+
+    temperature: float = _option(0.1, "t: the temperature of a view is t / sigmoid(e), e what the model puts out")
+    tile_rows: int | None = _option(None, TILE_ROWS)
+    validate: bool = _option(False, VALIDATE)
+
+    def _check(self, problems: _Problems) -> None:
+        problems.positive("temperature", self.temperature)
+        _check_tile_rows(problems, self.tile_rows)
+
+
+@dataclass(frozen=True)
+class SpectralConfig(LossConfig):
+    """Spectral contrastive loss."""
+
+    squared_norm: float = _option(1.0, "μ: features are cut to the length √μ; its authors take 1 on CIFAR")
+    validate: bool = _option(False, VALIDATE)
+
+    def _check(self, problems: _Problems) -> None:
+        problems.positive("squared_norm", self.squared_norm)
+
+
+@dataclass(frozen=True)
+class BarlowTwinsConfig(LossConfig):
+    """Barlow Twins."""
+
+    redundancy_weight: float = _option(0.0051, "weight λ of the squared correlations of different features")
+    validate: bool = _option(False, VALIDATE)
+
+    def _check(self, problems: _Problems) -> None:
+        problems.not_negative("redundancy_weight", self.redundancy_weight)
+
+
+@dataclass(frozen=True)
+class VICRegConfig(LossConfig):
+    """VICReg: invariance, variance, covariance."""
+
+    invariance_weight: float = _option(25.0, "weight of the mean squared distance of the two sides")
+    variance_weight: float = _option(25.0, "weight of how far deviations are below 1, mean over both sides")
+    covariance_weight: float = _option(1.0, "weight of the squared covariances of different features, both sides")
+    validate: bool = _option(False, VALIDATE)
+
+    def _check(self, problems: _Problems) -> None:
+        for name in ("invariance_weight", "variance_weight", "covariance_weight"):
+            problems.not_negative(name, getattr(self, name))
+
+
+# Of losses whose defaults belong to pairs of image and text: those for two views of a picture. iSogCLR's are the
+# recipe of the authors' README; SogCLR's τ is the one of the paper's grid that SimCLR and FlatCLR start from too.
+UNIMODAL_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "sogclr": {"temperature": 0.1},
+    "isogclr": {
+        "gamma": 0.8,
+        "rho": 0.4,
+        "temperature_init": 0.1,
+        "temperature_min": 0.05,
+        "temperature_max": 1.0,
+        "temperature_rate": 0.03,
+        "momentum_weight": 0.5,
+    },
+}
+
+
+def unimodal_defaults(name: str) -> Mapping[str, Any]:
+    """Options of a loss of two views that differ from the defaults of its configuration."""
+    return UNIMODAL_PRESETS.get(name, {})
 
 
 def _check_tile_rows(problems: _Problems, tile_rows: object) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ from isogclr.shard_index import ShardIndex
 from isogclr.state import RowStore, schema_for
 from training import params
 from training.commits import resume
-from training.commits.commit import Commits, RunFacts
+from training.commits.commit import GENERATIONS, Commits, RunFacts
+from training.commits.finiteness import Finiteness
 from training.commits.resume import Resumed
+from training.commits.rollback import Rollbacks
 from training.data.epoch import TrainData
 from training.data.image_text import PairInputs
-from training.epochs import Epochs
+from training.divergence import DIVERGED_EXIT_CODE, Divergence
+from training.epochs import Epochs, Outcome
 from training.evaluation import Evaluation
 from training.folder import RunFolder, Start, configuration, copy_code, describe, open_folder, versions
 from training.loss import create_loss
@@ -34,8 +37,10 @@ from training.ranks import rendezvous
 from training.ranks.agreement import check_versions
 from training.ranks.failures import FAILED_EXIT_CODE, FailureWatch, end_process
 from training.ranks.node import Node, find_node
+from training.ranks.stopping import StepGate
 from training.settings import DataSettings, Settings
 from training.signals import STOPPED_EXIT_CODE, StopRequest
+from training.steps.health import Health
 from training.steps.log_lines import StepReporter
 from training.steps.loop import Loop, Parts
 from training.steps.metric_log import MetricLog
@@ -93,7 +98,7 @@ def run(argv: Sequence[str], stop: StopRequest) -> int:
     except TrainingError as error:
         return _refuse_rendezvous(error)
     place = open_clip.start_device()
-    watch = FailureWatch(Ranks())
+    watch = FailureWatch(Ranks(), stop)
     try:
         ranks = Ranks()
         code = _run(Context(settings, open_clip, place, ranks, Messages.of(ranks), stop, watch.fail))
@@ -140,20 +145,25 @@ def _run(context: Context) -> int:
 
 
 def _run_in(context: Context, folder: RunFolder, start: Start) -> int:
-    prepared = _prepare(context, folder)
+    prepared, data = _prepare(context, folder), context.settings.data
     finish_sync = None if folder.path is None else context.open_clip.start_remote_sync(folder.path)
-    if context.settings.data is None:
+    if data is None:
         _evaluate_only(context, prepared)
-        finished = True
+        outcome = Outcome.FINISHED
     else:
-        finished = _train(context, prepared, context.settings.data, start)
+        outcome = _train(context, prepared, data, start)
+        while outcome is Outcome.ROLLED_BACK:
+            context = replace(context, settings=context.settings.resumed())
+            del prepared  # a second model beside it may not fit
+            prepared = _prepare(context, folder)
+            outcome = _train(context, prepared, data, start)
     if finish_sync is not None:
         finish_sync()
     context.messages.barrier()  # launchers end what is left some time after the first rank has ended
-    if not finished and folder.checkpoints is None:
+    if outcome is Outcome.STOPPED and folder.checkpoints is None:
         logging.error("Stopped on request; nothing was committed, because of --logs none")
         return FAILED_EXIT_CODE
-    return 0 if finished else STOPPED_EXIT_CODE
+    return {Outcome.STOPPED: STOPPED_EXIT_CODE, Outcome.DIVERGED: DIVERGED_EXIT_CODE}.get(outcome, 0)
 
 
 def _prepare(context: Context, folder: RunFolder) -> Prepared:
@@ -207,18 +217,27 @@ def _evaluate_only(context: Context, prepared: Prepared) -> None:
     context.messages.barrier()
 
 
-def _train(context: Context, prepared: Prepared, data_settings: DataSettings, start: Start) -> bool:
-    """Open data, loss, optimizer and store, and train to the end, or until somebody asks to stop; says which."""
+def _train(context: Context, prepared: Prepared, data_settings: DataSettings, start: Start) -> Outcome:
+    """Open data, loss, optimizer and store, and train; says how it has ended."""
     settings, place, resumed = context.settings, context.place, prepared.resumed
     index_path = settings.run.index or prepared.folder.scratch / "index"
     index = open_index(data_settings, index_path, context.messages, prepared.node)
     data = _open_data(data_settings, index, prepared.model, place)
     loss = create_loss(settings.loss, context.ranks, data.steps_per_epoch, settings.run.epochs)
     optimization = Optimization(prepared.model.wrapped, settings.optimizer, settings.model.precision, place.device)
-    optimization.plan(data.steps_per_epoch, settings.run.epochs)
+    rollbacks = Rollbacks.of(None if resumed is None else resumed.training, settings.optimizer.lr)
+    optimization.plan(data.steps_per_epoch, settings.run.epochs, rollbacks.lr_factor)
+    finiteness = Finiteness(prepared.model.wrapped)
     progress = _begin(resumed, prepared.model, loss, optimization, data.steps_per_epoch, place)
-    first_step = progress.step
-    start.has_stepped = lambda: progress.step > first_step
+    health = Health(settings.divergence.max_bad_steps)
+
+    def trained() -> dict[str, Any]:
+        return {"state_dict": prepared.model.wrapped.state_dict(), **optimization.content()}
+
+    if resumed is not None:
+        resume.refuse_broken(resumed, finiteness.broken(trained()))
+    first_step, had_stepped = progress.step, start.has_stepped()
+    start.has_stepped = lambda: had_stepped or progress.step > first_step
     with ExitStack() as opened:
         store = _open_store(context, prepared, loss, data.rows, index)
         facts = _facts(settings, prepared.model, loss)
@@ -248,6 +267,8 @@ def _train(context: Context, prepared: Prepared, data_settings: DataSettings, st
             device=place.device,
             accumulation=data_settings.accumulation,
             stop=context.stop,
+            health=health,
+            gate=StepGate(context.messages.ranks, context.stop),
         )
         return Epochs(
             settings=settings.run,
@@ -255,14 +276,26 @@ def _train(context: Context, prepared: Prepared, data_settings: DataSettings, st
             messages=context.messages,
             loop=Loop(parts, progress),
             progress=progress,
-            trained=lambda: {"state_dict": prepared.model.wrapped.state_dict(), **optimization.content()},
+            trained=trained,
             data=data,
             table=table,
             loss=loss,
             metrics=metrics,
             evaluates=context.open_clip.evaluates or settings.evaluation.suite is not None,
             evaluation=prepared.evaluation,
-            commits=_open_commits(context, prepared, facts),
+            commits=_open_commits(context, prepared, facts, rollbacks),
+            broken=lambda: finiteness.broken({**trained(), "shared": _columns(progress)}),
+            divergence=Divergence(
+                settings=settings.divergence,
+                health=health,
+                metrics=metrics,
+                messages=context.messages,
+                generations=None
+                if prepared.folder.checkpoints is None
+                else prepared.folder.checkpoints / GENERATIONS,
+                rollbacks=rollbacks,
+                lr=lambda: optimization.lr,
+            ),
         ).run(resumed)
 
 
@@ -341,13 +374,26 @@ def _close_at_the_end(
     opened.push(tell)
 
 
-def _open_commits(context: Context, prepared: Prepared, facts: dict[str, Any]) -> Commits | None:
+def _columns(progress: Progress) -> Mapping[str, torch.Tensor]:
+    """State that all samples share, if the loss has some."""
+    return {} if progress.shared is None else progress.shared.columns
+
+
+def _open_commits(
+    context: Context, prepared: Prepared, facts: dict[str, Any], rollbacks: Rollbacks
+) -> Commits | None:
     folder = prepared.folder
     if folder.checkpoints is None:
         return None
     run_facts = RunFacts(folder.name, facts)
     return Commits(
-        folder.checkpoints, context.settings.run, context.messages, prepared.node, run_facts, context.place.device
+        folder.checkpoints,
+        context.settings.run,
+        context.messages,
+        prepared.node,
+        run_facts,
+        context.place.device,
+        rollbacks,
     )
 
 

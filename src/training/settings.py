@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,23 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
+class DivergenceSettings:
+    """What is done about steps that are not finite.
+
+    Attributes:
+        max_bad_steps: in a row, before the run ends.
+        rolls_back: go back to the last commit instead.
+        lr_factor: of the learning rate, with every rollback.
+        max_rollbacks: of one run.
+    """
+
+    max_bad_steps: int = 20
+    rolls_back: bool = False
+    lr_factor: float = 0.5
+    max_rollbacks: int = 3
+
+
+@dataclass(frozen=True)
 class EvaluationSettings:
     """A suite of `isogclr eval` that is measured in training; None measures none."""
 
@@ -217,4 +234,9 @@ class Settings:
     optimizer: OptimizerSettings
     loss: LossSettings
     evaluation: EvaluationSettings
+    divergence: DivergenceSettings = DivergenceSettings()
     notices: tuple[str, ...] = ()
+
+    def resumed(self) -> Settings:
+        """The same run, which goes on from its newest commit."""
+        return replace(self, run=replace(self.run, resume="latest"))

@@ -29,7 +29,7 @@ def test_the_variants_differ_as_designed() -> None:
     assert GLOBAL_TEMPERATURE.names == ("image_log_mean", "text_log_mean", "visits", "last_epoch")
 
 
-@pytest.mark.parametrize("name", ["clip", "siglip", "cyclip"])
+@pytest.mark.parametrize("name", ["clip", "siglip", "cyclip", "vicreg"])
 def test_losses_without_state_keep_the_counters(name: str) -> None:
     assert schema_for(LOSSES[name].state_columns) == STATELESS
     assert STATELESS.names == ("visits", "last_epoch")

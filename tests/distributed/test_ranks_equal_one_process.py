@@ -10,7 +10,7 @@ import torch
 
 from isogclr.distributed import Ranks
 from isogclr.errors import InputError
-from isogclr.losses import ContrastiveLoss, loss_class
+from isogclr.losses import VIEW_DIRECTIONS, VIEW_LOSSES, ContrastiveLoss, loss_class, view_loss_class
 from support.gloo import TIMEOUT_SECONDS, run_ranks
 from support.two_towers import Case, Outcome, train
 
@@ -34,7 +34,7 @@ TOLERANCES = {"fp32": 1e-5, "bf16": 8e-3, "fp16": 1e-3}
 
 
 def create(case: Case) -> ContrastiveLoss:
-    cls = loss_class(case.loss)
+    cls = (loss_class if len(case.directions) == 2 else view_loss_class)(case.loss)
     if cls.config_class is None:
         return cls(**case.options)
     loss_options = {} if len(case.directions) == 2 else {"directions": case.directions}
@@ -62,10 +62,6 @@ def cases(size: int) -> dict[str, Case]:
         "isogclr one rank empty": Case("isogclr", common, ONE_EMPTY[size]),
         "isogclr bf16": Case("isogclr", common, even, dtype="float32", features="bfloat16"),
         "isogclr fp16": Case("isogclr", common, even, dtype="float32", features="float16"),
-        "isogclr views": Case("isogclr", common, even, directions=("image",)),
-        "isogclr views duplicates": Case("isogclr", common, even, duplicates=True, directions=("image",)),
-        "isogclr views uneven": Case("isogclr", common, UNEVEN[size], directions=("image",)),
-        "isogclr views global": Case("isogclr", common | ISOGCLR_OPTIONS["global"], even, directions=("image",)),
         "sogclr": Case("sogclr", {"temperature": 0.05}, even),
         "sogclr cosine": Case("sogclr", ISOGCLR_OPTIONS["cosine"] | {"temperature": 0.05}, even),
         "sogclr duplicates": Case("sogclr", {"temperature": 0.05}, even, duplicates=True),
@@ -77,7 +73,28 @@ def cases(size: int) -> dict[str, Case]:
         "clip": Case("clip", {"gather_with_grad": True}, even),
         "clip local_loss": Case("clip", {"gather_with_grad": True, "local_loss": True}, even),
         "siglip": Case("siglip", {}, even),
+        "vicreg": Case("vicreg", {}, even),
+        "vicreg uneven": Case("vicreg", {}, UNEVEN[size]),
+        "isogclr views global": Case("isogclr", common | ISOGCLR_OPTIONS["global"], even, directions=("image",)),
     }
+    return found | view_cases(size, common)
+
+
+def view_cases(size: int, isogclr: dict[str, float]) -> dict[str, Case]:
+    """Every loss of two views, with batches of all kinds."""
+    even, options = (8 // size,) * size, {"isogclr": isogclr, "sogclr": {"temperature": 0.05}}
+    found = {}
+    for name in VIEW_LOSSES:
+        for kind, batch, duplicates in (
+            ("", even, False),
+            (" duplicates", even, True),
+            (" uneven", UNEVEN[size], False),
+            (" uneven duplicates", UNEVEN[size], True),
+            (" one rank empty", ONE_EMPTY[size], False),
+        ):
+            found[f"{name} views{kind}"] = Case(
+                name, options.get(name, {}), batch, duplicates, directions=VIEW_DIRECTIONS
+            )
     return found
 
 

@@ -7,9 +7,11 @@ s. One row of s, u and τ per picture; both of its views are anchors. Deviations
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
+
+from reference.algorithm2 import Algorithm2, Anchor
 
 
 def other_view(i: int, views: int) -> int:
@@ -44,60 +46,47 @@ def weighted_gradient(views: np.ndarray, rows: list[int], weights: np.ndarray) -
 
 
 @dataclass
-class Picture:
-    """s_i, u_i and τ_i of one picture."""
+class Algorithm1(Algorithm2):
+    """β_0, β_1, η and ρ of the paper, and the options beyond it; `learn_tau=False` is SogCLR.
 
-    tau: float
-    s: float | None = None  # None: not visited yet
-    u: float = 0.0
+    Lines 5 to 9 are those of algorithm 2, with the negatives of both anchors of a picture in one list: its g is the
+    mean over its two anchors, each a mean over the 2(B − 1) views of other pictures.
+    """
 
-
-@dataclass
-class Algorithm1:
-    """β_0, β_1, η and ρ of the paper; `learn_tau=False` is SogCLR."""
-
-    beta_0: float
-    rho: float = 6.0
-    eta: float = 0.03
-    beta_1: float = 0.9
-    tau_init: float = 0.01
-    tau_0: float = 0.005
-    tau_max: float = 1.0
-    limit: float = 5.0
-    learn_tau: bool = True
-    pictures: dict[int, Picture] = field(default_factory=dict)
+    @property
+    def pictures(self) -> dict[int, Anchor]:
+        """s_i, u_i and τ_i by row."""
+        return self.image
 
     def step(self, first: np.ndarray, second: np.ndarray, rows: list[int]) -> tuple[float, np.ndarray]:
         """Lines 4 to 11 for one batch: Σ w h over the anchors, its gradient in (a ‖ b), and new s, u, τ."""
         batch = len(rows)
         views, row_of = np.concatenate([first, second]), [*rows, *rows]
-        pictures = sum(row >= 0 for row in rows)
-        weights, value = np.zeros((2 * batch, 2 * batch)), 0.0
-        updated: dict[int, Picture] = {}
+        count = sum(row >= 0 for row in rows)
+        in_gradient, value = np.zeros((2 * batch, 2 * batch)), 0.0
+        updated: dict[int, Anchor] = {}
+        gradients_of_tau, new_tau = [], []
         for i in range(batch):
             if not negatives(i, row_of):
                 continue
-            old = self.pictures.get(rows[i], Picture(self.tau_init))
             hardness = {}  # of each negative j of both anchors: h_x(z_j) = x·z_j − x·x', x' the other view of x
             for anchor, partner in ((i, batch + i), (batch + i, i)):
                 for j in negatives(anchor, row_of):
                     hardness[anchor, j] = float(views[anchor] @ views[j]) - float(views[anchor] @ views[partner])
-            # Line 5: g of a picture is the mean over its two anchors, each a mean over the 2(B − 1) other views
-            g = sum(math.exp(h / old.tau) for h in hardness.values()) / len(hardness)
-            # Line 6
-            s = g if old.s is None else (1 - self.beta_0) * old.s + self.beta_0 * g
-            slope = 0.0
-            for (anchor, j), h in hardness.items():
-                w = math.exp(h / old.tau) / (s * len(hardness))
-                weights[anchor, j] = w / pictures
-                value += w * h / pictures
-                slope -= w * h / old.tau
-            # Lines 7 to 9
-            gradient = min(max(slope + math.log(s) + self.rho, -self.limit), self.limit)
-            new = Picture(old.tau, s, old.u)
-            if self.learn_tau:
-                new.u = (1 - self.beta_1) * old.u + self.beta_1 * gradient
-                new.tau = min(max(old.tau - self.eta * new.u, self.tau_0), self.tau_max)
+            old = self._anchor(self.pictures, rows[i], "image")
+            new, weights, gradient, _ = self._lines_5_to_9(old, [*hardness.values()])
+            for (anchor, j), w in zip(hardness, weights, strict=True):
+                in_gradient[anchor, j] = w / count
+                value += w * hardness[anchor, j] / count
+            gradients_of_tau.append(gradient)
+            new_tau.append(new.tau)
             updated.setdefault(rows[i], new)  # a picture drawn twice: its first occurrence is stored
         self.pictures.update(updated)
-        return value, weighted_gradient(views, row_of, weights)
+        if self.typical and new_tau:
+            self.starts["image"] = math.prod(new_tau) ** (1 / len(new_tau))
+        if self.one_tau and gradients_of_tau:
+            before = self.shared.tau if self.shared is not None else self.tau_init
+            self._update_shared(sum(gradients_of_tau) / len(gradients_of_tau))
+            for picture in updated.values():
+                self._carry(picture, before, self.shared.tau)
+        return value, weighted_gradient(views, row_of, in_gradient)

@@ -45,15 +45,24 @@ class Outcome:
 
 
 class TwoTowers(nn.Module):
-    def __init__(self) -> None:
+    """Features of 8 entries as a loss wants them: of unit length but for its extra outputs, or as they come."""
+
+    def __init__(self, unit_features: bool = True, extra_outputs: int = 0) -> None:
         super().__init__()
+        self.unit_features, self.extra_outputs = unit_features, extra_outputs
         self.image = nn.Sequential(nn.Linear(INPUTS, 16), nn.Tanh(), nn.Linear(16, 8))
         self.text = nn.Sequential(nn.Linear(INPUTS, 16), nn.Tanh(), nn.Linear(16, 8))
         self.logit_scale = nn.Parameter(torch.tensor(2.0))
 
     def forward(self, images: Tensor, texts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        image, text = normalize(self.image(images), dim=1), normalize(self.text(texts), dim=1)
+        image, text = self._finished(self.image(images)), self._finished(self.text(texts))
         return image, text, self.logit_scale.exp()
+
+    def _finished(self, outputs: Tensor) -> Tensor:
+        if not self.unit_features:
+            return 2 * outputs  # around a length of 1
+        features, extra = outputs.split([outputs.shape[1] - self.extra_outputs, self.extra_outputs], dim=1)
+        return torch.cat([normalize(features, dim=1), extra], dim=1)
 
 
 def train(case: Case, loss: ContrastiveLoss) -> Outcome:
@@ -61,7 +70,7 @@ def train(case: Case, loss: ContrastiveLoss) -> Outcome:
     dtype = getattr(torch, case.dtype)
     ranks = Ranks()
     torch.manual_seed(0)
-    model = TwoTowers().to(dtype)
+    model = TwoTowers(loss.unit_features, loss.extra_outputs).to(dtype)
     trained = DistributedDataParallel(model) if ranks.size > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     table, shared = loss.initial_state(SAMPLES, dtype=dtype), loss.initial_shared(dtype=dtype)

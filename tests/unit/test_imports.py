@@ -68,8 +68,10 @@ def test_arrows(module: str, where: list[str], allowed: tuple[str, ...]) -> None
 _FOUNDATION = {"settings", "randomness", "signals", "features", "ranks", "open_clip_bridge"}
 ARROWS = {
     "main": {"run", "signals"},
-    "run": {"params", "epochs", "steps", "data", "store", "commits", "evaluation", "folder", "loss", "model"},
-    "epochs": {"steps", "data", "store", "commits", "evaluation"},
+    "run": {"params", "epochs", "steps", "data", "store", "commits", "evaluation", "folder", "loss", "model"}
+    | {"divergence"},
+    "epochs": {"steps", "data", "store", "commits", "evaluation", "divergence"},
+    "divergence": {"steps", "commits"},
     "commits": {"steps.progress", "store", "data.position"},
     "evaluation": {"model", "steps.metric_log"},
     "steps": {"data", "store"},

@@ -16,7 +16,6 @@ UNIT = TESTS / "unit"
 TOPICS = {
     "isogclr/losses/test_dual.py": "the fixed point of the loss, shown in docs/method.md",
     "isogclr/losses/test_known_mistakes.py": "mistakes of other implementations, one test each",
-    "isogclr/losses/test_views.py": "two views of a picture through all losses that keep state",
     "isogclr/report/test_semantics.py": "commonness, negatives and projection, on the same made-up features",
     "test_imports.py": "the arrows between all parts",
     "test_mirror.py": "this file",

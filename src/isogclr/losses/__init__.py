@@ -10,6 +10,7 @@ Reading order:
     inputs.py            checks of what a loss is called with
     cyclip.py            CyCLIP
     open_clip_losses.py  open_clip's own, unchanged
+    views/               the losses of two views of each picture, with a registry of their own
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from isogclr.losses.cyclip import CyCLIPLoss
 from isogclr.losses.isogclr import ISogCLRLoss, RhoWarning
 from isogclr.losses.open_clip_losses import ClipLoss, SigLipLoss
 from isogclr.losses.sogclr import SogCLRLoss
+from isogclr.losses.views import VIEW_DIRECTIONS, VIEW_LOSSES, VICRegLoss, view_loss_class
 
 LOSSES: dict[str, type[ContrastiveLoss]] = {
-    loss.name: loss for loss in (ClipLoss, SigLipLoss, CyCLIPLoss, SogCLRLoss, ISogCLRLoss)
+    loss.name: loss for loss in (ClipLoss, SigLipLoss, CyCLIPLoss, VICRegLoss, SogCLRLoss, ISogCLRLoss)
 }
 
 
@@ -35,6 +37,8 @@ def loss_class(name: str) -> type[ContrastiveLoss]:
 
 __all__ = [
     "LOSSES",
+    "VIEW_DIRECTIONS",
+    "VIEW_LOSSES",
     "ClipLoss",
     "ContrastiveLoss",
     "CyCLIPLoss",
@@ -44,5 +48,7 @@ __all__ = [
     "SampleState",
     "SigLipLoss",
     "SogCLRLoss",
+    "VICRegLoss",
     "loss_class",
+    "view_loss_class",
 ]

@@ -74,7 +74,8 @@ class LossOutput:
     """What a step of a loss gives. All tensors but `loss` are detached.
 
     Args:
-        loss: 0-dim, differentiable. Of W ranks, each reports the mean over its own anchors.
+        loss: 0-dim, differentiable. Of W ranks, each reports the mean over its own anchors (a loss of statistics of
+            the whole batch, such as VICReg: its value for the global batch).
         state: new state of the local samples; None for a loss without state. A sample without negatives, or whose
             update was not finite, has its old state. Of a sample that occurs more than once in the global batch,
             the first occurrence is to be stored, in order of rank and position.
@@ -89,7 +90,7 @@ class LossOutput:
 
 
 class ContrastiveLoss(nn.Module, ABC):
-    """A loss over the features of positive pairs, of unit length: image and text, or two views of a picture.
+    """A loss over the features of positive pairs: image and text, or two views of a picture.
 
     Attributes:
         name: the name in the registry.
@@ -98,6 +99,8 @@ class ContrastiveLoss(nn.Module, ABC):
         directions: what an anchor can be, one name or two. Columns, details and statistics are named after them.
         state_columns: columns of `SampleState` that it keeps for each sample.
         shared_columns: columns of the state that all samples share.
+        unit_features: whether it expects features of unit length, which the model then hands over.
+        extra_outputs: columns of the features beyond these, which are what the model puts out.
         averages_over_ranks: whether the mean over ranks of what they report is the value of the global batch. Of
             open_clip's losses open_clip logs what the first rank reports.
     """
@@ -108,6 +111,8 @@ class ContrastiveLoss(nn.Module, ABC):
     directions: tuple[str, ...] = ("image", "text")
     state_columns: tuple[str, ...] = ()
     shared_columns: tuple[str, ...] = ()
+    unit_features: bool = True
+    extra_outputs: int = 0
     averages_over_ranks: bool = True
 
     @abstractmethod

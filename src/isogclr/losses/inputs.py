@@ -12,8 +12,21 @@ from isogclr.losses.base import SampleState
 LENGTH_TOLERANCE = {torch.float16: 5e-3, torch.bfloat16: 3e-2, torch.float32: 1e-3, torch.float64: 1e-3}
 
 
-def check_features(first: Tensor, second: Tensor, directions: tuple[str, ...], *, values: bool) -> None:
-    """Two tensors [B, D] of equal shape, floating dtype and device; with `values`, finite and of unit length."""
+def check_features(
+    first: Tensor,
+    second: Tensor,
+    directions: tuple[str, ...],
+    *,
+    values: bool,
+    unit_length: bool = True,
+    extra_columns: int = 0,
+) -> None:
+    """Two tensors [B, D] of equal shape, floating dtype and device; with `values`, finite and of unit length.
+
+    Args:
+        unit_length: whether the length is looked at.
+        extra_columns: at the end; they are no part of the vector of unit length.
+    """
     inputs = directions if len(directions) == 2 else ("first", "second")
     named = dict(zip((f"{name}_features" for name in inputs), (first, second), strict=True))
     for name, features in named.items():
@@ -33,9 +46,15 @@ def check_features(first: Tensor, second: Tensor, directions: tuple[str, ...], *
             f"{one} is {first.dtype} on {first.device} and {other} {second.dtype} on {second.device}, "
             "but they must agree"
         )
+    if first.shape[1] <= extra_columns:
+        raise InputError(
+            f"{one} has {first.shape[1]} columns, but must have more than {extra_columns}: the last are no features"
+        )
     if values:
         for name, features in named.items():
-            _check_unit_length(name, features)
+            _check_finite(name, features)
+            if unit_length:
+                _check_unit_length(name, features[:, : features.shape[1] - extra_columns])
 
 
 def check_rows(rows: Tensor | None, batch: int, *, values: bool) -> Tensor:
@@ -109,10 +128,13 @@ def _check_column(name: str, values: Tensor, visited: Tensor) -> None:
         )
 
 
-def _check_unit_length(name: str, features: Tensor) -> None:
+def _check_finite(name: str, features: Tensor) -> None:
     if not bool(torch.isfinite(features).all()):
         bad = int((~torch.isfinite(features).all(dim=1)).sum())
         raise InputError(f"{name} is not finite in {bad} of {features.shape[0]} rows, but must be finite")
+
+
+def _check_unit_length(name: str, features: Tensor) -> None:
     error = float((features.double().norm(dim=1) - 1).abs().max()) if features.numel() else 0.0
     tolerance = LENGTH_TOLERANCE[features.dtype]
     if error > tolerance:

@@ -19,7 +19,7 @@ from isogclr.losses import kernel
 from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
 from isogclr.losses.inputs import check_features, check_rows, check_state
 from isogclr.losses.kernel import Exponent, Kept, Pairs
-from isogclr.losses.pairs import gather_pairs, gather_views, pair_share
+from isogclr.losses.pairs import gather_pairs, gather_views, number_of_negatives, pair_share
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class MovingAverageLoss(ContrastiveLoss):
         temperatures = self._temperatures(state, shared)
         inverse = [_of_anchors(temperature.reciprocal(), pairs) for temperature in temperatures]
         found, kept = kernel.statistics(pairs, inverse, self.config.tile_rows)
-        all_positive, all_negatives = pairs.positives(), _number_of_negatives(pairs)
+        all_positive, all_negatives = pairs.positives(), number_of_negatives(pairs)
         positive, negatives = all_positive[pairs.own], all_negatives[pairs.own]
         log_count = _log_count(negatives, like.dtype)
         gamma, first_visit = self._gamma_at(step), state.visits == 0
@@ -249,7 +249,7 @@ class Step:
 
 def _of_anchors(values: Tensor, pairs: Pairs) -> Tensor:
     """What belongs to the own samples, for each of their anchors in a direction."""
-    return values if pairs.views == 1 else values.repeat(pairs.views)
+    return values if pairs.views == 1 else torch.cat([values, values])
 
 
 def _of_samples(log_batch: Tensor, mean_hardness: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor]:
@@ -257,13 +257,6 @@ def _of_samples(log_batch: Tensor, mean_hardness: Tensor, pairs: Pairs) -> tuple
     if pairs.views == 1:
         return log_batch, mean_hardness
     return objective.mean_of_views(log_batch.view(2, -1), mean_hardness.view(2, -1))
-
-
-def _number_of_negatives(pairs: Pairs) -> Tensor:
-    """|N_j| of all anchors, [B]."""
-    if pairs.positives_only:
-        return torch.full_like(pairs.all_rows, pairs.all_rows.shape[0] - 1)
-    return objective.number_of_negatives(pairs.all_rows, pairs.all_rows)
 
 
 def _log_count(negatives: Tensor, dtype: torch.dtype) -> Tensor:

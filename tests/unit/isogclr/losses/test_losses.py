@@ -17,10 +17,10 @@ from support.unit_pairs import evaluate, unit_pairs, visited
 
 
 def test_registry() -> None:
-    assert list(LOSSES) == ["clip", "siglip", "cyclip", "sogclr", "isogclr"]
+    assert list(LOSSES) == ["clip", "siglip", "cyclip", "vicreg", "sogclr", "isogclr"]
     assert loss_class("isogclr") is isogclr.ISogCLRLoss
     with pytest.raises(
-        InputError, match="there is no loss 'iso'; choose one of clip, siglip, cyclip, sogclr, isog"
+        InputError, match="there is no loss 'iso'; choose one of clip, siglip, cyclip, vicreg, sogclr, isog"
     ):
         loss_class("iso")
 
