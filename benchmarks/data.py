@@ -131,7 +131,7 @@ def throughput(urls: str, index: ShardIndex, workers: int) -> dict[str, Any]:
     ours.close()
     return {
         "samples/s, ours / open_clip": measure.spread(elapsed),
-        "samples by processor second, ours / open_clip": measure.spread(processor),
+        "samples per processor second, ours / open_clip": measure.spread(processor),
         "samples/s, ours": measure.spread(rates),
     }
 

@@ -190,7 +190,7 @@ def table(results: dict) -> str:
                 f"| {batch} | {name} | {ratio['median']:.2f} ({ratio['min']:.2f}–{ratio['max']:.2f}, "
                 f"n={ratio['n']}) | {found['memory_ratio']:.2f} ({found['extra_mib']:.0f} MiB) |"
             )
-    lines += ["", f"| batch a rank, W={RANKS} | time, × ClipLoss | bytes received, × ClipLoss |", "|---|---|---|"]
+    lines += ["", f"| batch per rank, W={RANKS} | time, × ClipLoss | bytes received, × ClipLoss |", "|---|---|---|"]
     for batch, found in results["several_processes"].items():
         ratio = found["time_ratio"]
         lines.append(

@@ -20,7 +20,8 @@ from threading import Lock
 from typing import Any
 
 from grid import Run
-from tqdm import tqdm
+
+from isogclr.progress_bars import progress_bar
 
 COLUMNS = (
     *("part", "data_set", "method", "loss", "setting", "seed", "split", "epoch", "metric", "value"),
@@ -29,7 +30,9 @@ COLUMNS = (
 KEY = ("part", "data_set", "method", "setting", "seed", "split")
 # Processes are forked with torch loaded: importing it takes longer than some of the runs.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "open_clip", "open_clip_train.main", "transformers", "training.run"])
+CONTEXT.set_forkserver_preload(
+    ["torch", "open_clip", "open_clip_train.main", "transformers", "training.run", "training.open_clip_program"]
+)
 
 
 PR_SET_PDEATHSIG = 1  # of Linux
@@ -78,7 +81,7 @@ def execute(runs: Sequence[Run], results: Results, data: Path, work: Path, jobs:
     if not unique:
         return
     commit, title = _commit(), f"{unique[0].part}, {unique[0].data_set.name}"
-    with tqdm(total=len(unique), desc=title, unit="run") as bar, ThreadPoolExecutor(jobs) as pool:
+    with progress_bar(total=len(unique), desc=title, unit="run") as bar, ThreadPoolExecutor(jobs) as pool:
 
         def one(run: Run) -> None:
             started = time.monotonic()

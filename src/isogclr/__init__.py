@@ -8,13 +8,15 @@ Reading order:
     exchange.py     the new state of a step, from all ranks to all ranks
     distributed.py  collectives, messages, failures: the only importer of torch.distributed
     shard_index/    (shard, key) → row; csv_table.py: tables of images and captions
+    pictures/       labelled pictures by row; packed_texts.py: many strings in one array
     state/          row → state: the store, its snapshots, joint commits
     durable.py      files that appear completely or not at all; spreadsheet.py: cells of those that are CSV
     models/         model configurations, checkpoints, embeddings
-    evaluation/     `isogclr eval`
+    evaluation/     `isogclr eval`, `isogclr linear`
     report/         `isogclr report`
     demo.py         `isogclr demo`, on the emoji of demo_data/
-    cli.py          the command `isogclr`
+    cli.py          the command `isogclr`; cli_evaluation.py: those of its parts that measure and hand on models
+                    progress_bars.py: bars on a terminal, lines in a log
     errors.py       every exception
 """
 

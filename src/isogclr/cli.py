@@ -1,4 +1,4 @@
-"""The command `isogclr`. The only module of the library that knows argparse."""
+"""The command `isogclr`. With cli_evaluation.py the only module of the library that knows argparse."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sys
 import unicodedata
 import warnings
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from isogclr import __version__
+from isogclr.cli_evaluation import add_eval, add_export, add_linear, positive
 from isogclr.csv_table import CsvColumns
 from isogclr.errors import ConfigError, InputError, IsogclrError
 
@@ -58,91 +58,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_index(commands)
     _add_state(commands)
     _add_report(commands)
-    _add_eval(commands)
-    _add_export(commands)
+    add_eval(commands)
+    add_linear(commands)
+    add_export(commands)
     return parser
-
-
-def _add_eval(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "eval",
-        help="measure checkpoints through clip_benchmark, beside the paper's figures",
-        description="Retrieval and zero-shot classification of one or more checkpoints. Nothing is downloaded "
-        "unasked, what was measured before is not measured again, and the exit code is 1 if something failed.",
-    )
-    parser.add_argument("--checkpoint", type=Path, nargs="+", required=True, metavar="FILE", help="epoch_N.pt, …")
-    parser.add_argument("--data-root", type=Path, required=True, metavar="DIR", help="a folder a data set in it")
-    parser.add_argument("--suite", default="paper", help="which data sets (default: %(default)s)")
-    parser.add_argument("--dataset", nargs="+", default=[], metavar="NAME", help="these instead of the suite's")
-    parser.add_argument("--task", choices=("zeroshot_retrieval", "zeroshot_classification"), help="only this one")
-    parser.add_argument("--model", metavar="NAME", help="model of checkpoints that do not say it themselves")
-    parser.add_argument(
-        "--output", type=Path, default=Path("eval_results"), metavar="DIR", help="results and tables"
-    )
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, … (default: %(default)s)")
-    parser.add_argument("--precision", choices=("fp32", "amp", "amp_bf16"), default="fp32")
-    parser.add_argument("--batch-size", type=_positive, default=64, help="(default: %(default)s)")
-    parser.add_argument(
-        "--workers", type=int, default=0, help="processes that decode images (default: %(default)s)"
-    )
-    parser.add_argument("--seeds", action="store_true", help="all checkpoints are one experiment: mean ± deviation")
-    parser.add_argument("--download", action="store_true", help="let clip_benchmark fetch what is missing")
-    parser.add_argument("--recompute", action="store_true", help="measure again what was measured before")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
-    parser.set_defaults(run=_run_eval)
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
-
-
-def _run_eval(options: argparse.Namespace) -> int:
-    from isogclr.evaluation.command import EvalRequest, run_eval  # noqa: PLC0415
-
-    missing = [name for name in ("clip_benchmark", "torch", "open_clip") if find_spec(name) is None]
-    if missing:
-        raise InputError(f"found no {' and no '.join(missing)}: `isogclr eval` needs `pip install 'isogclr[eval]'`")
-    return run_eval(
-        EvalRequest(
-            checkpoints=tuple(options.checkpoint),
-            data_root=options.data_root,
-            output=options.output,
-            suite=options.suite,
-            datasets=tuple(options.dataset),
-            task=options.task,
-            model=options.model,
-            device=options.device,
-            precision=options.precision,
-            batch_size=options.batch_size,
-            workers=options.workers,
-            quiet=options.quiet,
-            download=options.download,
-            seeds=options.seeds,
-            recompute=options.recompute,
-        )
-    )
-
-
-def _add_export(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "export", help="a checkpoint as a folder for open_clip, clip_benchmark and Hugging Face"
-    )
-    parser.add_argument("checkpoint", type=Path, help="epoch_N.pt, …")
-    parser.add_argument("folder", type=Path, help="folder to write; must not exist")
-    parser.add_argument("--model", metavar="NAME", help="model of a checkpoint that does not say it itself")
-    parser.set_defaults(run=_run_export)
-
-
-def _run_export(options: argparse.Namespace) -> None:
-    from isogclr.models.model_folder import export  # noqa: PLC0415
-
-    if find_spec("safetensors") is None:
-        raise InputError("found no safetensors: `isogclr export` needs `pip install 'isogclr[eval]'`")
-    names = export(options.checkpoint, options.folder, options.model)
-    print(f"wrote {', '.join(names)} to {options.folder}; load it as local-dir:{options.folder}")
 
 
 def _add_state(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -199,7 +118,7 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder LOGS/NAME that training wrote")
     parser.add_argument("--output", type=Path, help="folder to write to (default: report in the first run)")
     parser.add_argument("--index", type=Path, help="shard index, if not where the run's configuration says")
-    parser.add_argument("--shards", metavar="PATTERN", help="where the shards are now, as in --train-data")
+    parser.add_argument("--shards", metavar="PATTERN", help="where the data is now, as in --train-data or --data")
     parser.add_argument(
         "--detail", metavar="NAME", help="run whose samples are shown (default: the first that can)"
     )
@@ -223,9 +142,9 @@ def _run_report(options: argparse.Namespace) -> None:
         ) from error
 
     def load_embedder(checkpoint: Path) -> Embed:
-        from isogclr.models.embeddings import Embedder  # noqa: PLC0415 (torch)
+        from isogclr.models import embeddings  # noqa: PLC0415 (torch)
 
-        return Embedder(checkpoint, options.model, options.device)
+        return embeddings.load_embedder(checkpoint, options.model, options.device)
 
     chosen = Options(
         index=options.index,
@@ -244,7 +163,7 @@ def _run_report(options: argparse.Namespace) -> None:
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("demo", help="train on emoji with iSogCLR and CLIP, compare, and write the report")
     parser.add_argument("--output", type=Path, default=Path("isogclr-demo"), help="folder (default: %(default)s)")
-    parser.add_argument("--epochs", type=_positive, default=15, help="with each loss (default: %(default)s)")
+    parser.add_argument("--epochs", type=positive, default=8, help="with each loss (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     parser.set_defaults(run=_run_demo)
 

@@ -15,7 +15,7 @@ from training.steps.metric_log import MetricLog
 _PRECISIONS = {"amp": "amp", "amp_bf16": "amp_bf16", "amp_bfloat16": "amp_bf16"}
 
 
-class Evaluation:
+class PairEvaluation:
     """Everything that a run was asked to measure. Opening it checks that the data is there.
 
     Args:

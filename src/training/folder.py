@@ -21,8 +21,10 @@ import training
 from isogclr.distributed import Messages
 from isogclr.durable import replace_file
 from isogclr.errors import TrainingError
+from isogclr.state.faults import storage_errors
+from training import full_disk
 from training import open_clip_bridge as bridge
-from training.settings import Settings
+from training.settings import ProgramSettings
 
 _PACKAGES = ("isogclr", "torch", "torchvision", "open_clip_torch", "webdataset", "timm", "transformers", "numpy")
 _FAILED_START = "failed-start-"
@@ -87,7 +89,7 @@ def _free_name(path: Path) -> Path:
     raise AssertionError
 
 
-def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> tuple[RunFolder, Start]:
+def open_folder(settings: ProgramSettings, place: bridge.Place, messages: Messages) -> tuple[RunFolder, Start]:
     """Create the folder and start to log, on all ranks. A run of the same name is refused, unless it is resumed."""
     name = messages.from_first(settings.run.name or _default_name(settings))
     level = logging.DEBUG if settings.run.debug else logging.INFO
@@ -106,6 +108,7 @@ def open_folder(settings: Settings, place: bridge.Place, messages: Messages) -> 
     messages.barrier()
     bridge.setup_logging(log_file if logs else None, level)
     logging.captureWarnings(True)
+    full_disk.leave_to_main_thread()
     return RunFolder(name, path, path), Start(path, earlier)
 
 
@@ -129,16 +132,16 @@ def _make_folder(path: Path, log_file: Path, is_resumed: bool) -> frozenset[str]
     return earlier if is_new else None
 
 
-def _default_name(settings: Settings) -> str:
+def _default_name(settings: ProgramSettings) -> str:
     """As open_clip names runs."""
     workers, batch = (settings.data.workers, settings.data.batch_size) if settings.data else (0, 0)
     parts = (
         datetime.now().strftime("%Y_%m_%d-%H_%M_%S"),
-        f"model_{settings.model.name.replace('/', '-')}",
+        f"model_{settings.model_name.replace('/', '-')}",
         f"lr_{settings.optimizer.lr}",
         f"b_{batch}",
         f"j_{workers}",
-        f"p_{settings.model.precision}",
+        f"p_{settings.precision}",
     )
     return "-".join(parts)
 
@@ -161,18 +164,19 @@ def describe(folder: RunFolder, arguments: Mapping[str, Any], config: Mapping[st
     for line in lines:
         logging.info(f"  {line}")
     if folder.path is not None:
-        replace_file(folder.path / "params.txt", ["".join(f"{line}\n" for line in lines).encode()])
-        replace_file(folder.path / "config.json", [json.dumps(config, indent=1, default=str).encode()])
+        with storage_errors(folder.path, "write params.txt and config.json"):
+            replace_file(folder.path / "params.txt", ["".join(f"{line}\n" for line in lines).encode()])
+            replace_file(folder.path / "config.json", [json.dumps(config, indent=1, default=str).encode()])
 
 
-def configuration(settings: Settings, folder: RunFolder, world_size: int, **more: Any) -> dict[str, Any]:
+def configuration(settings: ProgramSettings, folder: RunFolder, world_size: int, **more: Any) -> dict[str, Any]:
     """Everything that a report or a later look at the run wants to know, as plain JSON."""
     data = settings.data
     return {
         "name": folder.name,
         "loss": settings.loss.name,
-        "model": settings.model.name,
-        "precision": settings.model.precision,
+        "model": settings.model_name,
+        "precision": settings.precision,
         "train_data": None if data is None else data.train_data,
         "dataset_type": None if data is None else data.kind,
         "seed": settings.run.seed,

@@ -7,13 +7,19 @@ from collections.abc import Callable
 from isogclr.config import LossConfig
 from isogclr.distributed import Ranks
 from isogclr.errors import ConfigError
-from isogclr.losses import ContrastiveLoss, loss_class
+from isogclr.losses import VIEW_DIRECTIONS, ContrastiveLoss, loss_class, view_loss_class
 from training.settings import LossSettings
 
+Find = Callable[[str], type[ContrastiveLoss]]
 
-def loss_configuration(settings: LossSettings, decay_steps: int) -> LossConfig | None:
-    """The configuration of one of our losses; None for open_clip's."""
-    config_class = loss_class(settings.name).config_class
+
+def loss_configuration(settings: LossSettings, decay_steps: int, find: Find = loss_class) -> LossConfig | None:
+    """The configuration of one of our losses; None for open_clip's.
+
+    Args:
+        find: the loss of a name: `loss_class`, or `view_loss_class`.
+    """
+    config_class = find(settings.name).config_class
     if config_class is None:
         return None
     options = dict(settings.options)
@@ -26,9 +32,21 @@ def loss_configuration(settings: LossSettings, decay_steps: int) -> LossConfig |
 
 def create_loss(settings: LossSettings, ranks: Ranks, steps_per_epoch: int, epochs: int) -> ContrastiveLoss:
     """The loss, with a γ schedule that knows the length of the run."""
-    decay_epochs = epochs / 2 if settings.gamma_decay_epochs is None else settings.gamma_decay_epochs
-    config = loss_configuration(settings, max(1, round(decay_epochs * steps_per_epoch)))
+    config = loss_configuration(settings, _decay_steps(settings, steps_per_epoch, epochs))
     kind: Callable[..., ContrastiveLoss] = loss_class(settings.name)
     if config is None:
         return kind(ranks=ranks, **settings.options)
     return kind(config, ranks=ranks)
+
+
+def create_view_loss(settings: LossSettings, ranks: Ranks, steps_per_epoch: int, epochs: int) -> ContrastiveLoss:
+    """The same for two views of each picture."""
+    decay_steps = _decay_steps(settings, steps_per_epoch, epochs)
+    config = loss_configuration(settings, decay_steps, view_loss_class)
+    kind: Callable[..., ContrastiveLoss] = view_loss_class(settings.name)
+    return kind(config, ranks=ranks, directions=VIEW_DIRECTIONS)
+
+
+def _decay_steps(settings: LossSettings, steps_per_epoch: int, epochs: int) -> int:
+    decay_epochs = epochs / 2 if settings.gamma_decay_epochs is None else settings.gamma_decay_epochs
+    return max(1, round(decay_epochs * steps_per_epoch))

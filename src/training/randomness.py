@@ -41,6 +41,11 @@ def seed_augmentation(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
+def augmentation_seed() -> int:
+    """What `seed_augmentation` was given last: the seed of the sample at hand, to derive others from."""
+    return torch.default_generator.initial_seed()
+
+
 @contextlib.contextmanager
 def generators_preserved() -> Iterator[None]:
     """Put the generators of the training process back as they were."""

@@ -1,102 +1,54 @@
-"""A run from its command line to its last commit, top to bottom."""
+"""A run from its command line to its last commit, top to bottom. What it trains with is opened in `assembly.py`."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from isogclr.distributed import Messages, Ranks, end_group
 from isogclr.errors import ConfigError, TrainingError
-from isogclr.losses import ContrastiveLoss
-from isogclr.shard_index import ShardIndex
-from isogclr.state import RowStore, schema_for
-from training import params
+from training.assembly import Prepared, train
 from training.commits import resume
-from training.commits.commit import Commits, RunFacts
-from training.commits.resume import Resumed
-from training.data.epoch import TrainData
-from training.data.image_text import PairInputs
-from training.epochs import Epochs
-from training.evaluation import Evaluation
+from training.divergence import DIVERGED_EXIT_CODE
+from training.epochs import Outcome
 from training.folder import RunFolder, Start, configuration, copy_code, describe, open_folder, versions
-from training.loss import create_loss
-from training.model import Model, create_model, prepare_text_tower
-from training.open_clip_bridge import OpenClip, Place, autocast
+from training.program import Context, Program
 from training.ranks import rendezvous
 from training.ranks.agreement import check_versions
 from training.ranks.failures import FAILED_EXIT_CODE, FailureWatch, end_process
-from training.ranks.node import Node, find_node
-from training.settings import DataSettings, Settings
+from training.ranks.node import find_node
 from training.signals import STOPPED_EXIT_CODE, StopRequest
-from training.steps.log_lines import StepReporter
-from training.steps.loop import Loop, Parts
 from training.steps.metric_log import MetricLog
-from training.steps.optimization import Optimization
-from training.steps.progress import Progress
-from training.store.opening import check_not_in_use, live_file, open_index, open_store
-from training.store.placement import StateFolder, choose_state_folder
-from training.store.state_table import StateTable
+from training.store.opening import check_not_in_use, live_file
+from training.store.placement import choose_state_folder
 
 USAGE_EXIT_CODE = 2
 
 
-@dataclass(frozen=True)
-class Context:
-    """What every part of a run needs to know about it.
-
-    `failed` tells the other ranks of an error before this one cleans up: closing a store or a logger may take long.
-    """
-
-    settings: Settings
-    open_clip: OpenClip
-    place: Place
-    ranks: Ranks
-    messages: Messages
-    stop: StopRequest
-    failed: Callable[[BaseException], None]
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A run before its training data is open."""
-
-    folder: RunFolder
-    node: Node
-    state_folder: StateFolder
-    resumed: Resumed | None
-    model: Model
-    evaluation: Evaluation | None  # on the first rank
-
-
-def run(argv: Sequence[str], stop: StopRequest) -> int:
+def run(kind: type[Program], argv: Sequence[str], stop: StopRequest) -> int:
     """Train or evaluate as the command line says; the exit code says how it ended."""
     try:
-        settings, arguments = params.parse(argv)
+        program = kind.parse(argv)
     except ConfigError as error:
-        return _refuse(error)
+        return _refuse(kind.command, error)
     if torch.cuda.is_available():
         # As open_clip: the model's products may use TF32. The losses turn it off for their own.
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.benchmark = True
-    open_clip = OpenClip(arguments)
     try:
-        if open_clip.meets_by_environment:
+        if program.meets_by_environment:
             rendezvous.check_rendezvous()
     except TrainingError as error:
-        return _refuse_rendezvous(error)
-    place = open_clip.start_device()
-    watch = FailureWatch(Ranks())
+        return _refuse_rendezvous(kind.command, error)
+    place = program.start_device()
+    watch = FailureWatch(Ranks(), stop)
     try:
         ranks = Ranks()
-        code = _run(Context(settings, open_clip, place, ranks, Messages.of(ranks), stop, watch.fail))
+        code = _run(Context(program, place, ranks, Messages.of(ranks), stop, watch.fail))
         is_closed = watch.close()
         end_group()
     except BaseException as error:
@@ -112,19 +64,19 @@ def run(argv: Sequence[str], stop: StopRequest) -> int:
     return code
 
 
-def _refuse(error: ConfigError) -> int:
+def _refuse(command: str, error: ConfigError) -> int:
     """Said once: by the first rank, if there are several."""
     rank = next((os.environ[name] for name in ("RANK", "SLURM_PROCID") if name in os.environ), "0")
     if rank == "0":
         problems = "".join(f"\n  {problem}" for problem in error.problems)
-        sys.stderr.write(f"python -m training.main: error:{problems}\n")
+        sys.stderr.write(f"{command}: error:{problems}\n")
     return USAGE_EXIT_CODE
 
 
-def _refuse_rendezvous(error: TrainingError) -> int:
+def _refuse_rendezvous(command: str, error: TrainingError) -> int:
     """Said once per node. Ranks of other nodes, who may find nothing wrong, are ended by their launcher."""
     if rendezvous.speaks():
-        sys.stderr.write(f"python -m training.main: error: {error}\n")
+        sys.stderr.write(f"{command}: error: {error}\n")
     return FAILED_EXIT_CODE
 
 
@@ -140,26 +92,31 @@ def _run(context: Context) -> int:
 
 
 def _run_in(context: Context, folder: RunFolder, start: Start) -> int:
-    prepared = _prepare(context, folder)
-    finish_sync = None if folder.path is None else context.open_clip.start_remote_sync(folder.path)
-    if context.settings.data is None:
+    prepared, data = _prepare(context, folder), context.settings.data
+    finish_sync = None if folder.path is None else context.program.start_remote_sync(folder.path)
+    if data is None:
         _evaluate_only(context, prepared)
-        finished = True
+        outcome = Outcome.FINISHED
     else:
-        finished = _train(context, prepared, context.settings.data, start)
+        outcome = train(context, prepared, data, start)
+        while outcome is Outcome.ROLLED_BACK:
+            del prepared  # a second model beside it may not fit
+            context.program.go_back()
+            prepared = _prepare(context, folder)
+            outcome = train(context, prepared, data, start)
     if finish_sync is not None:
         finish_sync()
     context.messages.barrier()  # launchers end what is left some time after the first rank has ended
-    if not finished and folder.checkpoints is None:
+    if outcome is Outcome.STOPPED and folder.checkpoints is None:
         logging.error("Stopped on request; nothing was committed, because of --logs none")
         return FAILED_EXIT_CODE
-    return 0 if finished else STOPPED_EXIT_CODE
+    return {Outcome.STOPPED: STOPPED_EXIT_CODE, Outcome.DIVERGED: DIVERGED_EXIT_CODE}.get(outcome, 0)
 
 
 def _prepare(context: Context, folder: RunFolder) -> Prepared:
     """Everything that can be checked and made before the training data is looked at."""
     settings, place, messages = context.settings, context.place, context.messages
-    context.open_clip.place_run(folder.name, folder.checkpoints)
+    context.program.place_run(folder)
     _announce(context)
     check_versions(messages, versions())
     if settings.run.copy_codebase and place.is_first and folder.path is not None:
@@ -169,12 +126,8 @@ def _prepare(context: Context, folder: RunFolder) -> Prepared:
     if settings.data is not None and place.is_first:
         check_not_in_use(live_file(state_folder, node))
     resumed = resume.find(settings.run.resume, folder.checkpoints, messages)
-    tower = prepare_text_tower(settings.model, folder.scratch / "text_model") if place.is_first else None
-    tower = messages.from_first(None if tower is None else str(tower))
-    model = create_model(settings.model, place, settings.run.seed, None if tower is None else Path(tower))
-    evaluation = None
-    if place.is_first:
-        evaluation = Evaluation(context.open_clip, settings.evaluation, model, place, settings.model.precision)
+    model = context.program.create_model(folder, place, messages)
+    evaluation = context.program.open_evaluation(folder, place) if place.is_first else None
     return Prepared(folder, node, state_folder, resumed, model, evaluation)
 
 
@@ -196,172 +149,12 @@ def _evaluate_only(context: Context, prepared: Prepared) -> None:
     """No training data: say how good the model is."""
     settings, folder, resumed = context.settings, prepared.folder, prepared.resumed
     if resumed is not None:
-        resume.load_weights(resumed, prepared.model.wrapped)
+        resume.load_weights(resumed, prepared.model.stored)
     if prepared.evaluation is not None:
         epoch = 0 if resumed is None else int(resumed.checkpoint.get("epoch", 0))
         config = configuration(settings, folder, context.place.world_size)
-        describe(folder, context.open_clip.arguments(), config)
+        describe(folder, context.program.arguments(), config)
         metrics = MetricLog(folder.path, settings.run, True, folder.name, config)
         metrics.validation(0, epoch, prepared.evaluation.run(epoch, epoch, metrics))
         metrics.close()
     context.messages.barrier()
-
-
-def _train(context: Context, prepared: Prepared, data_settings: DataSettings, start: Start) -> bool:
-    """Open data, loss, optimizer and store, and train to the end, or until somebody asks to stop; says which."""
-    settings, place, resumed = context.settings, context.place, prepared.resumed
-    index_path = settings.run.index or prepared.folder.scratch / "index"
-    index = open_index(data_settings, index_path, context.messages, prepared.node)
-    data = _open_data(data_settings, index, prepared.model, place)
-    loss = create_loss(settings.loss, context.ranks, data.steps_per_epoch, settings.run.epochs)
-    optimization = Optimization(prepared.model.wrapped, settings.optimizer, settings.model.precision, place.device)
-    optimization.plan(data.steps_per_epoch, settings.run.epochs)
-    progress = _begin(resumed, prepared.model, loss, optimization, data.steps_per_epoch, place)
-    first_step = progress.step
-    start.has_stepped = lambda: progress.step > first_step
-    with ExitStack() as opened:
-        store = _open_store(context, prepared, loss, data.rows, index)
-        facts = _facts(settings, prepared.model, loss)
-        metrics = _open_metrics(
-            context, prepared, progress, {"index": str(index_path), "directions": list(loss.directions), **facts}
-        )
-        _close_at_the_end(opened, context, prepared, data, store, metrics)
-        table = StateTable(store, context.ranks.own_group(), place.device)
-        reporter = StepReporter(
-            loss=loss,
-            optimization=optimization,
-            table=table,
-            metrics=metrics,
-            ranks=context.ranks,
-            samples_per_epoch=data.samples_per_epoch,
-            samples_per_step=data_settings.batch_size * data_settings.accumulation,
-            every_n_steps=settings.run.log_every_n_steps,
-            first_step=first_step,
-        )
-        parts = Parts(
-            model=prepared.model,
-            loss=loss,
-            optimization=optimization,
-            table=table,
-            reporter=reporter,
-            autocast=autocast(settings.model.precision, place.device),
-            device=place.device,
-            accumulation=data_settings.accumulation,
-            stop=context.stop,
-        )
-        return Epochs(
-            settings=settings.run,
-            place=place,
-            messages=context.messages,
-            loop=Loop(parts, progress),
-            progress=progress,
-            trained=lambda: {"state_dict": prepared.model.wrapped.state_dict(), **optimization.content()},
-            data=data,
-            table=table,
-            loss=loss,
-            metrics=metrics,
-            evaluates=context.open_clip.evaluates or settings.evaluation.suite is not None,
-            evaluation=prepared.evaluation,
-            commits=_open_commits(context, prepared, facts),
-        ).run(resumed)
-
-
-def _open_data(settings: DataSettings, index: ShardIndex | None, model: Model, place: Place) -> TrainData:
-    return TrainData.open(
-        settings,
-        index,
-        place.rank,
-        place.world_size,
-        PairInputs(model.transforms[0], model.tokenizer),
-        pin_memory=place.device.type == "cuda",
-    )
-
-
-def _begin(
-    resumed: Resumed | None,
-    model: Model,
-    loss: ContrastiveLoss,
-    optimization: Optimization,
-    steps_per_epoch: int,
-    place: Place,
-) -> Progress:
-    """Where training begins: at the start, or where a commit was made, with its weights and moments loaded."""
-    fresh = Progress(steps_per_epoch=steps_per_epoch, shared=loss.initial_shared(device=place.device))
-    if resumed is None:
-        return fresh
-    resume.check_loss(resumed, loss.name)
-    if place.is_first:
-        resume.warn_of_other_options(resumed, loss.name, loss.described_options())
-    resume.load_weights(resumed, model.wrapped)
-    if resumed.is_training:
-        optimization.load(resumed.checkpoint)
-    resumed.release()
-    progress = resumed.progress(steps_per_epoch)
-    progress.shared = fresh.shared if progress.shared is None else progress.shared.to(place.device)
-    return progress
-
-
-def _open_store(
-    context: Context, prepared: Prepared, loss: ContrastiveLoss, rows: int, index: ShardIndex | None
-) -> RowStore:
-    resumed = prepared.resumed
-    snapshot = None if resumed is None else resumed.snapshot
-    if resumed is not None and snapshot is None and loss.state_columns:
-        logging.warning(f"{resumed.source} has no state of samples: all of them start as never visited")
-    schema = schema_for(loss.state_columns)
-    return open_store(prepared.state_folder, schema, rows, index, snapshot, context.messages, prepared.node)
-
-
-def _open_metrics(context: Context, prepared: Prepared, progress: Progress, facts: dict[str, Any]) -> MetricLog:
-    settings, folder, resumed = context.settings, prepared.folder, prepared.resumed
-    config = configuration(settings, folder, context.place.world_size, **facts)
-    if context.place.is_first:
-        logging.info(f"Model:\n{prepared.model.bare}")
-        describe(folder, context.open_clip.arguments(), config)
-    metrics = MetricLog(folder.path, settings.run, context.place.is_first, folder.name, config)
-    metrics.start(progress.step, None if resumed is None else str(resumed.source))
-    return metrics
-
-
-def _close_at_the_end(
-    opened: ExitStack, context: Context, prepared: Prepared, data: TrainData, store: RowStore, metrics: MetricLog
-) -> None:
-    """Whatever happens: the other ranks hear of an error first, then data, store and metrics are closed."""
-    opened.callback(metrics.close)
-    if prepared.state_folder.is_scratch and prepared.node.is_first_rank:
-        live = live_file(prepared.state_folder, prepared.node)
-        opened.callback(live.unlink, missing_ok=True)
-    opened.callback(store.close)
-    opened.callback(data.close)
-
-    def tell(_kind: Any, error: BaseException | None, _trace: Any) -> None:
-        if error is not None:
-            context.failed(error)
-
-    opened.push(tell)
-
-
-def _open_commits(context: Context, prepared: Prepared, facts: dict[str, Any]) -> Commits | None:
-    folder = prepared.folder
-    if folder.checkpoints is None:
-        return None
-    run_facts = RunFacts(folder.name, facts)
-    return Commits(
-        folder.checkpoints, context.settings.run, context.messages, prepared.node, run_facts, context.place.device
-    )
-
-
-def _facts(settings: Settings, model: Model, loss: ContrastiveLoss) -> dict[str, Any]:
-    """What a checkpoint says about itself: plain values, so that it loads without running code."""
-    options = settings.model.factory_options
-    has_text_weights = "hf_model_name" in model.config.get("text_cfg", {}) and bool(options.get("pretrained_text"))
-    return {
-        "loss": loss.name,
-        "loss_config": loss.described_options(),
-        "model": settings.model.name,
-        "model_config": dict(model.config),
-        "preprocess_cfg": model.preprocess_config,
-        "pretrained": bool(settings.model.pretrained) or bool(options.get("pretrained_image")) or has_text_weights,
-        "seed": settings.run.seed,
-        "versions": versions(),
-    }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isogclr.csv_table import CsvColumns, is_table
 from isogclr.errors import ConfigError
 
+if TYPE_CHECKING:
+    from typing_extensions import Self  # typing has it from Python 3.11 on
+
 WEBDATASET, CSV, SYNTHETIC, AUTO = "webdataset", "csv", "synthetic", "auto"
+PICTURES = "pictures"  # of `training.unimodal`: shards, folders or CIFAR, told apart when they are opened
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,8 @@ class DataSettings:
     """The flags of open_clip that concern training data, under our names.
 
     Attributes:
-        train_data: `--train-data`: shards (braces, `::` mixes) or a table; None for synthetic data.
+        train_data: `--train-data`: shards (braces, `::` mixes) or a table; None for synthetic data. `--data` of
+            `training.unimodal`.
         dataset_type: `--dataset-type`: webdataset, csv, synthetic or auto (by the ending of the name).
         resampled: `--dataset-resampled`: draw shards with replacement.
         upsampling_factors: `--train-data-upsampling-factors`: one weight for each part of a `::` mix.
@@ -59,6 +65,11 @@ class DataSettings:
         return WEBDATASET if name.rpartition(".")[2] == "tar" else AUTO
 
     @property
+    def flag(self) -> str:
+        """The flag that names the data."""
+        return "--data" if self.kind == PICTURES else "--train-data"
+
+    @property
     def csv_columns(self) -> CsvColumns:
         return CsvColumns(self.csv_separator, self.csv_image_key, self.csv_caption_key)
 
@@ -78,7 +89,7 @@ class DataSettings:
         return found
 
     def _source_problems(self) -> list[str]:
-        if self.dataset_type not in (WEBDATASET, CSV, SYNTHETIC, AUTO):
+        if self.dataset_type not in (WEBDATASET, CSV, SYNTHETIC, PICTURES, AUTO):
             return [f"dataset_type is {self.dataset_type!r}, expected webdataset, csv, synthetic or auto"]
         if self.dataset_type != SYNTHETIC and not self.train_data:
             return ["there is no training data: name shards or a table with --train-data"]
@@ -134,7 +145,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class OptimizerSettings:
-    """AdamW or a timm optimizer, its learning rate over the run, and the gradient's norm."""
+    """AdamW, LARS, SGD or a timm optimizer, its learning rate over the run, and the gradient's norm."""
 
     name: str
     lr: float | None
@@ -150,6 +161,8 @@ class OptimizerSettings:
     cooldown_power: float
     cooldown_end: float
     grad_clip_norm: float | None
+    warmup_epochs: float = 0.0  # beside the steps
+    nesterov: bool = False
 
 
 @dataclass(frozen=True)
@@ -192,6 +205,23 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
+class DivergenceSettings:
+    """What is done about steps that are not finite.
+
+    Attributes:
+        max_bad_steps: in a row, before the run ends.
+        rolls_back: go back to the last commit instead.
+        lr_factor: of the learning rate, with every rollback.
+        max_rollbacks: of one run.
+    """
+
+    max_bad_steps: int = 20
+    rolls_back: bool = False
+    lr_factor: float = 0.5
+    max_rollbacks: int = 3
+
+
+@dataclass(frozen=True)
 class EvaluationSettings:
     """A suite of `isogclr eval` that is measured in training; None measures none."""
 
@@ -204,17 +234,95 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything that the command line says.
+class ProgramSettings(ABC):
+    """What the command line of every program says.
 
     Args:
+        data: None: evaluation only.
         notices: what the user should be told about flags that mean something else here; logged at the start.
     """
 
     run: RunSettings
-    data: DataSettings | None  # None: evaluation only
-    model: ModelSettings
+    data: DataSettings | None
     optimizer: OptimizerSettings
     loss: LossSettings
+    divergence: DivergenceSettings = field(default=DivergenceSettings(), kw_only=True)
+    notices: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def resumed(self) -> Self:
+        """The same run, which goes on from its newest commit."""
+        return replace(self, run=replace(self.run, resume="latest"))
+
+    @property
+    @abstractmethod
+    def model_name(self) -> str:
+        """What is trained, in the name of a run that was given none."""
+
+    @property
+    @abstractmethod
+    def precision(self) -> str:
+        """Of the model, in open_clip's words."""
+
+
+@dataclass(frozen=True)
+class Settings(ProgramSettings):
+    """Everything that the command line of `training.main` says."""
+
+    model: ModelSettings
     evaluation: EvaluationSettings
-    notices: tuple[str, ...] = ()
+
+    @property
+    def model_name(self) -> str:
+        return self.model.name
+
+    @property
+    def precision(self) -> str:
+        return self.model.precision
+
+
+@dataclass(frozen=True)
+class ViewModelSettings:
+    """A backbone, its projector, and the pictures that they see."""
+
+    backbone: str
+    stem: str
+    projector: str
+    image_size: int
+    precision: str
+    sync_bn: bool = False
+
+
+@dataclass(frozen=True)
+class PictureSettings:
+    """Which pictures of the data are trained on, and where their labels are."""
+
+    label: str  # of shards: `cls` files, or a field of the `json` files
+    imbalance: float | None = None
+    imbalance_seed: int = 0
+
+
+@dataclass(frozen=True)
+class NeighbourSettings:
+    """kNN accuracy in training; without data there is none."""
+
+    val_data: str | None
+    every_n_epochs: int
+    workers: int
+
+
+@dataclass(frozen=True)
+class UnimodalSettings(ProgramSettings):
+    """Everything that the command line of `training.unimodal` says."""
+
+    model: ViewModelSettings
+    pictures: PictureSettings
+    evaluation: NeighbourSettings
+    device: str
+
+    @property
+    def model_name(self) -> str:
+        return self.model.backbone
+
+    @property
+    def precision(self) -> str:
+        return self.model.precision

@@ -9,10 +9,10 @@ from training import main as trainer
 
 
 def main(argv: Sequence[str]) -> int:
-    from training.evaluation import Evaluation  # noqa: PLC0415
+    from training.evaluation import PairEvaluation  # noqa: PLC0415
 
     def failing(*_: Any) -> dict[str, float]:
         raise MemoryError("no room for all pairs")
 
-    Evaluation.run = failing  # type: ignore[method-assign]
+    PairEvaluation.run = failing  # type: ignore[method-assign]
     return trainer.main(argv)

@@ -12,7 +12,7 @@ MESSAGE = "broken on purpose"
 
 
 class Saboteur(StopRequest):
-    """The loop asks once per step whether there was a signal."""
+    """The loop asks before every step whether there was a signal."""
 
     step = -1
 
@@ -24,9 +24,10 @@ class Saboteur(StopRequest):
 
 
 def main(argv: Sequence[str]) -> int:
+    from training.open_clip_program import OpenClipProgram  # noqa: PLC0415
     from training.run import run  # noqa: PLC0415 (as training.main does)
     from training.steps.metric_log import MetricLog  # noqa: PLC0415
 
     if os.environ["RANK"] == os.environ["FAIL_RANK"] and "HANGS" in os.environ:
         MetricLog.close = lambda _: time.sleep(10_000)  # type: ignore[method-assign]
-    return run(argv, Saboteur.install())
+    return run(OpenClipProgram, argv, Saboteur.install())

@@ -20,7 +20,9 @@ import numpy as np
 from support.shard_writing import WORDS
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "open_clip", "open_clip_train.main", "transformers", "training.run"])
+CONTEXT.set_forkserver_preload(
+    ["torch", "open_clip", "open_clip_train.main", "transformers", "training.run", "training.open_clip_program"]
+)
 WAIT_SECONDS = 120
 
 
@@ -93,6 +95,11 @@ def arguments(model: str, train_data: str | None, logs: Path, name: str | None, 
         "device": "cpu",
         **flags,
     }
+    return command_line(values)
+
+
+def command_line(values: Mapping[str, Any]) -> list[str]:
+    """Flags by name; one of None is left out, one of True has no value."""
     line = []
     for flag, value in values.items():
         if value is None or value is False:

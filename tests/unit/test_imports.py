@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-PARAMS = tuple(f"training/params/{name}.py" for name in ("__init__", "flags", "mistakes", "refusals", "values"))
+PARAMS = tuple(
+    f"training/params/{name}.py"
+    for name in ("__init__", "flags", "mistakes", "refusals", "values", "unimodal_flags", "unimodal_line")
+)
 
 
 def imports(path: Path) -> set[str]:
@@ -45,7 +48,11 @@ def offenders(module: str, paths: list[Path], allowed: tuple[str, ...] = ()) -> 
         ("training", ["isogclr/**/*.py"], ()),
         ("open_clip_train", ["**/*.py"], ("training/open_clip_bridge.py",)),
         ("torch.distributed", ["**/*.py"], ("isogclr/distributed.py",)),
-        ("argparse", ["**/*.py"], ("isogclr/cli.py", *PARAMS, "training/open_clip_bridge.py")),
+        (
+            "argparse",
+            ["**/*.py"],
+            ("isogclr/cli.py", "isogclr/cli_evaluation.py", *PARAMS, "training/open_clip_bridge.py"),
+        ),
         (
             "torch",
             ["isogclr/state/**/*.py", "isogclr/report/**/*.py", "isogclr/durable.py", "isogclr/errors.py"],
@@ -54,6 +61,7 @@ def offenders(module: str, paths: list[Path], allowed: tuple[str, ...] = ()) -> 
         ("isogclr", ["isogclr/objective.py"], ()),
         ("numpy", ["isogclr/objective.py", "isogclr/losses/**/*.py"], ()),
         ("pickle", ["**/*.py"], ()),
+        ("tqdm", ["**/*.py"], ("isogclr/progress_bars.py",)),
     ],
 )
 def test_arrows(module: str, where: list[str], allowed: tuple[str, ...]) -> None:
@@ -62,13 +70,19 @@ def test_arrows(module: str, where: list[str], allowed: tuple[str, ...]) -> None
     assert offenders(module, paths, allowed) == []
 
 
-# Which part of `training` may import which: main → run → epochs → steps → (data, store) → isogclr. Everybody may
-# know the foundation; `params` makes settings, and only `run` asks it.
+# Which part of `training` may import which: main → run → assembly → epochs → steps → (data, store) → isogclr.
+# Everybody may know the foundation; `params` makes settings, and only programs ask it.
 _FOUNDATION = {"settings", "randomness", "signals", "features", "ranks", "open_clip_bridge"}
 ARROWS = {
-    "main": {"run", "signals"},
-    "run": {"params", "epochs", "steps", "data", "store", "commits", "evaluation", "folder", "loss", "model"},
-    "epochs": {"steps", "data", "store", "commits", "evaluation"},
+    "main": {"run", "open_clip_program", "signals"},
+    "unimodal": {"run", "views", "signals"},
+    "run": {"assembly", "program", "commits", "folder", "store", "steps.metric_log", "divergence", "epochs"},
+    "assembly": {"program", "epochs", "steps", "data", "store", "commits", "folder", "divergence"},
+    "epochs": {"program", "steps", "data", "store", "commits", "divergence"},
+    "divergence": {"steps", "commits"},
+    "open_clip_program": {"program", "params", "data", "store", "evaluation", "folder", "loss", "model"},
+    "views": {"program", "params", "data", "store", "folder", "loss", "steps.metric_log"},
+    "program": {"data", "folder", "steps.metric_log"},
     "commits": {"steps.progress", "store", "data.position"},
     "evaluation": {"model", "steps.metric_log"},
     "steps": {"data", "store"},

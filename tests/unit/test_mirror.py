@@ -19,18 +19,22 @@ TOPICS = {
     "isogclr/report/test_semantics.py": "commonness, negatives and projection, on the same made-up features",
     "test_imports.py": "the arrows between all parts",
     "test_mirror.py": "this file",
+    "test_package.py": "setup.py, CITATION.cff and the workflows",
 }
 
 # Modules that no test names, by the module that tests reach them through: bodies of commands, and inner parts.
 REACHED_THROUGH = {
     "isogclr.cli": {
-        "isogclr.demo",
+        "isogclr.cli_evaluation",
         "isogclr.evaluation.command",
         "isogclr.evaluation.download",
-        "isogclr.models.embeddings",
+        "isogclr.evaluation.linear_command",
+        "isogclr.evaluation.linear_data",
+        "isogclr.evaluation.linear_measure",
+        "isogclr.models.backbone_folder",
         "isogclr.models.model_folder",
-        *(f"isogclr.report.{name}" for name in ("curves", "detail", "distributions", "make")),
-        *(f"isogclr.report.{name}" for name in ("page", "relations", "summaries")),
+        *(f"isogclr.report.{name}" for name in ("curves", "distributions", "make", "model_of_run")),
+        *(f"isogclr.report.{name}" for name in ("page", "relations", "side_by_side", "summaries")),
         "isogclr.state.inspect",
     },
     "isogclr.evaluation.data_folders": {"isogclr.evaluation.native", "isogclr.evaluation.webdataset_copy"},
@@ -45,7 +49,8 @@ REACHED_THROUGH = {
     "isogclr.state.store": {"isogclr.state.attach", "isogclr.state.live"},
     "training.params": {f"training.params.{name}" for name in ("mistakes", "refusals", "values")},
     "training.model": {"training.features"},
-    "training.run": {"training.epochs", "training.steps.log_lines"},
+    "training.open_clip_program": {"training.program"},
+    "training.run": {"training.assembly", "training.epochs", "training.steps.log_lines"},
 }
 LISTED = set().union(*REACHED_THROUGH.values())
 

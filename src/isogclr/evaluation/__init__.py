@@ -16,4 +16,14 @@ in which to read them:
     paper.py            the published figures, from paper.json
     result_tables.py    our rows beside the paper's
     in_training.py      a suite on the model that is being trained, for use by a trainer
+
+Backbones that learned from pictures alone are measured by a linear classifier and by nearest neighbours:
+
+    linear_command.py   the body of `isogclr linear`, from checkpoints and pictures to files and a table: begin here
+    linear_data.py      the pictures: a training part, perhaps with a long tail, and a test part
+    linear_measure.py   one backbone on them: neighbours, classifier, figures
+    picture_features.py features of a frozen backbone, once or augmented in each epoch
+    linear.py           the paper's linear evaluation: the classifier, its schedule, its figures
+    knn.py              the vote of the nearest neighbours, also used during training
+    class_parts.py      head, middle and tail of the classes, for data with a long tail
 """

@@ -46,7 +46,7 @@ class EvalRequest:
     recompute: bool = False
 
 
-class _Report:
+class Report:
     """Failures are told when they happen and counted for the exit code."""
 
     def __init__(self, quiet: bool) -> None:
@@ -64,7 +64,7 @@ class _Report:
 
 def run_eval(request: EvalRequest) -> int:
     """Exit code 0 if every checkpoint was measured on every data set, 1 otherwise."""
-    report = _Report(request.quiet)
+    report = Report(request.quiet)
     datasets = choose(request.suite, request.datasets, request.task)
     located = _locate_all(datasets, request, report)
     make_results_folder(request.output)
@@ -75,13 +75,13 @@ def run_eval(request: EvalRequest) -> int:
         except IsogclrError as error:
             report.fail(error)
     if results:
-        _write_tables(results, request)
+        write_tables(results, request.output, request.seeds)
     if report.failures:
         print(f"isogclr: {report.failures} failed, {len(results)} measured or cached", file=sys.stderr)
     return 1 if report.failures else 0
 
 
-def _locate_all(datasets: Sequence[Dataset], request: EvalRequest, report: _Report) -> list[Located]:
+def _locate_all(datasets: Sequence[Dataset], request: EvalRequest, report: Report) -> list[Located]:
     found = []
     for dataset in datasets:
         try:
@@ -108,7 +108,7 @@ def _locate(dataset: Dataset, request: EvalRequest) -> Located:
 
 
 def _evaluate_checkpoint(
-    checkpoint: Path, located: Sequence[Located], request: EvalRequest, report: _Report
+    checkpoint: Path, located: Sequence[Located], request: EvalRequest, report: Report
 ) -> list[Result]:
     from isogclr.models.checkpoints import content_hash  # noqa: PLC0415 (torch takes seconds to import)
 
@@ -127,7 +127,7 @@ def _evaluate_checkpoint(
 
 
 def _measure_all(
-    checkpoint: Path, missing: Sequence[tuple[Located, str]], request: EvalRequest, report: _Report
+    checkpoint: Path, missing: Sequence[tuple[Located, str]], request: EvalRequest, report: Report
 ) -> list[Result]:
     from isogclr.evaluation.measure import Settings, measure  # noqa: PLC0415
     from isogclr.models.checkpoints import load_model  # noqa: PLC0415
@@ -160,10 +160,13 @@ def _measure_all(
     return results
 
 
-def _write_tables(results: Sequence[Result], request: EvalRequest) -> None:
+def write_tables(
+    results: Sequence[Result], output: Path, all_are_seeds: bool = False, ablations: bool = False
+) -> None:
+    """Into files, and to the terminal."""
     order = {name: number for number, name in enumerate(dict.fromkeys(result.dataset for result in results))}
-    tables = tables_of(sorted(results, key=lambda result: order[result.dataset]), request.seeds)
-    replace_file(request.output / "table.md", [as_markdown(tables).encode()])
-    replace_file(request.output / "table.csv", [as_csv(tables).encode()])
+    tables = tables_of(sorted(results, key=lambda result: order[result.dataset]), all_are_seeds, ablations)
+    replace_file(output / "table.md", [as_markdown(tables).encode()])
+    replace_file(output / "table.csv", [as_csv(tables).encode()])
     print(as_text(tables))
-    print(f"\nwritten to {request.output}: table.md, table.csv, one JSON file per result")
+    print(f"\nwritten to {output}: table.md, table.csv, one JSON file per result")

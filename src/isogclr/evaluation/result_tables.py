@@ -11,10 +11,13 @@ from pathlib import Path
 
 from isogclr.evaluation.paper import PaperRow, paper_rows
 from isogclr.evaluation.results import Result
-from isogclr.evaluation.suites import DATASETS, metric_names
+from isogclr.evaluation.suites import LINEAR, known_dataset, metric_names
 from isogclr.spreadsheet import cell
 
 SHORT = {"image_retrieval_recall@": "IR@", "text_retrieval_recall@": "TR@", "acc": "top-"}
+NAMES = {"mean_per_class_recall": "per class", "knn_acc1": "kNN"} | {
+    f"{part}_recall": part for part in ("head", "middle", "tail")
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class OurRow:
     loss: str | None
     runs: int
     values: dict[str, tuple[float, float | None]]
+    epochs: float | None = None
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Table:
     """All that is known of one data set. Differences are given only if it is the paper's test split."""
 
     dataset: str
+    task: str
     metrics: tuple[str, ...]
     images: int
     comparable: bool
@@ -40,8 +45,8 @@ class Table:
     ours: list[OurRow]
 
 
-def tables_of(results: Sequence[Result], all_are_seeds: bool = False) -> list[Table]:
-    """One table a data set, in the order of the results."""
+def tables_of(results: Sequence[Result], all_are_seeds: bool = False, ablations: bool = False) -> list[Table]:
+    """One table per data set, in the order of the results; the paper's ablations, where it has any, on demand."""
     tables = []
     for dataset in dict.fromkeys(result.dataset for result in results):
         found = [result for result in results if result.dataset == dataset]
@@ -50,10 +55,11 @@ def tables_of(results: Sequence[Result], all_are_seeds: bool = False) -> list[Ta
         tables.append(
             Table(
                 dataset=dataset,
+                task=found[0].task,
                 metrics=tuple(name for name in metric_names(found[0].task) if name in present),
                 images=found[0].images,
                 comparable=all(result.comparable for result in found),
-                paper=paper_rows(dataset),
+                paper=paper_rows(dataset, found[0].task, ablations),
                 ours=[_our_row(group) for group in groups],
             )
         )
@@ -81,7 +87,7 @@ def _our_row(group: Sequence[Result]) -> OurRow:
         values[metric] = (statistics.fmean(percents), deviation)
     first = group[0].identity
     pretrained = first.pretrained if len({result.identity.pretrained for result in group}) == 1 else None
-    return OurRow(_label(group), pretrained, first.loss, len(group), values)
+    return OurRow(_label(group), pretrained, first.loss, len(group), values, first.epoch)
 
 
 def _label(group: Sequence[Result]) -> str:
@@ -94,16 +100,32 @@ def _label(group: Sequence[Result]) -> str:
 
 def rows_of(table: Table) -> list[list[str]]:
     """Cells as text: header, the paper's rows, ours, and below each of ours its differences to the paper's."""
-    lines = [["", "encoders", *(_short(metric) for metric in table.metrics)]]
+    second = "epochs" if table.task == LINEAR else "encoders"
+    lines = [["", second, *(_short(metric) for metric in table.metrics)]]
     for row in table.paper:
         cells = [_cell(*_figure(row, metric)) for metric in table.metrics]
-        lines.append([_method(row), _encoders(row.pretrained), *cells])
+        lines.append([_method(row), _kind(table, row), *cells])
     for ours in table.ours:
         cells = [_cell(*ours.values.get(metric, (None, None))) for metric in table.metrics]
-        lines.append([ours.label, _encoders(ours.pretrained), *cells])
-        if table.comparable:
-            lines += [_differences(table, ours, row) for row in table.paper]
+        lines.append([ours.label, _kind(table, ours), *cells])
+        lines += [_differences(table, ours, row) for row in _compared(table, ours)]
     return lines
+
+
+def _kind(table: Table, row: PaperRow | OurRow) -> str:
+    """What a reader must know before he compares two rows: in a linear evaluation all start from scratch."""
+    if table.task == LINEAR:
+        return "" if row.epochs is None else f"{row.epochs:g}"
+    return _encoders(row.pretrained)
+
+
+def _compared(table: Table, ours: OurRow) -> list[PaperRow]:
+    """Published rows that differences are given to. With nine methods, only those of the same one."""
+    if not table.comparable:
+        return []
+    if table.task == LINEAR:
+        return [row for row in table.paper if row.loss == ours.loss and row.variant is None]
+    return table.paper
 
 
 def _differences(table: Table, ours: OurRow, row: PaperRow) -> list[str]:
@@ -111,7 +133,7 @@ def _differences(table: Table, ours: OurRow, row: PaperRow) -> list[str]:
     for metric in table.metrics:
         difference = _difference(ours, row, metric)
         cells.append("" if difference is None else f"{difference:+.2f}".replace("-", "−"))
-    return [f"  minus {row.method}", "", *cells]
+    return [f"  minus {row.method}", _kind(table, row) if table.task == LINEAR else "", *cells]
 
 
 def _difference(ours: OurRow, row: PaperRow, metric: str) -> float | None:
@@ -122,8 +144,10 @@ def _difference(ours: OurRow, row: PaperRow, metric: str) -> float | None:
 
 def heading(table: Table) -> str:
     """Data set, size, and why there are no differences if there are none."""
-    known = DATASETS.get(table.dataset)
+    known = known_dataset(table.dataset, table.task)
     title = known.title if known else table.dataset
+    if table.task == LINEAR:
+        title += ", linear evaluation"
     if table.comparable or known is None or known.images is None:
         return f"{title}, {table.images:,} images, in percent"
     return (
@@ -167,7 +191,7 @@ def as_markdown(tables: Sequence[Table]) -> str:
 
 def as_csv(tables: Sequence[Table]) -> str:
     """One line a figure: for each of ours the differences to all published ones."""
-    methods = list(dict.fromkeys(row.method for table in tables for row in table.paper))
+    methods = list(dict.fromkeys(row.label for table in tables for row in table.paper))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(
@@ -180,11 +204,11 @@ def as_csv(tables: Sequence[Table]) -> str:
                 if metric in row.figures:
                     figure = row.figures[metric]
                     where = f"table {figure.table}" if figure.table else "published"
-                    known = [row.method, where, _encoders(row.pretrained), figure.value, figure.deviation]
+                    known = [row.label, where, _encoders(row.pretrained), figure.value, figure.deviation]
                     writer.writerow(map(cell, [table.dataset, metric, *known, "", ""]))
             for ours in table.ours:
                 value, deviation = ours.values.get(metric, (None, None))
-                by_method = {row.method: _difference(ours, row, metric) for row in table.paper if table.comparable}
+                by_method = {row.label: _difference(ours, row, metric) for row in _compared(table, ours)}
                 known = [ours.label, "ours", _encoders(ours.pretrained), _rounded(value), _rounded(deviation)]
                 differences = [_rounded(by_method.get(method)) for method in methods]
                 writer.writerow(map(cell, [table.dataset, metric, *known, ours.runs, table.images, *differences]))
@@ -198,7 +222,8 @@ def _figure(row: PaperRow, metric: str) -> tuple[float | None, float | None]:
 
 def _method(row: PaperRow) -> str:
     tables = sorted({figure.table for figure in row.figures.values() if figure.table})
-    return f"{row.method} (paper, table {tables[0]})" if tables else f"{row.method} (published)"
+    name = f"{row.method}, {row.variant}" if row.variant else row.method
+    return f"{name} (paper, table {tables[0]})" if tables else f"{name} (published)"
 
 
 def _encoders(pretrained: bool | None) -> str:
@@ -209,7 +234,7 @@ def _short(metric: str) -> str:
     for long, short in SHORT.items():
         if metric.startswith(long):
             return short + metric.removeprefix(long)
-    return "per class" if metric == "mean_per_class_recall" else metric
+    return NAMES.get(metric, metric)
 
 
 def _cell(value: float | None, deviation: float | None) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from isogclr.durable import make_directory, replace_file
@@ -16,8 +17,16 @@ from isogclr.errors import InputError
 from isogclr.evaluation.data_folders import Located
 
 _RECIPE_OF_CHECKPOINT = ("loss", "loss_config", "model", "model_config", "pretrained", "step", "epoch")
+_RECIPE_OF_VIEWS = (
+    "backbone",
+    "stem",
+    "projector",
+    "image_size",
+    "imbalance",
+)  # beside those, of training.unimodal
 _RECIPE_OF_RUN = ("train_data", "dataset_type", "batch_size", "accumulation", "world_size", "epochs")
 _RECIPE_SETTINGS = ("model", "optimizer", "loss")
+_MEASURED_BY = {"clip_benchmark": "clip-benchmark", "open_clip": "open_clip_torch"}  # packages, by our short names
 FORMAT = 1  # to be raised whenever the same model would measure differently
 
 
@@ -52,6 +61,8 @@ def identity_of(
     """From the checkpoint's own part, and from the configuration of its run: without both there is no recipe."""
     known = run is not None and bool(details)
     recipe = {name: details.get(name) for name in _RECIPE_OF_CHECKPOINT}
+    if details.get("kind") == "unimodal":
+        recipe |= {name: details.get(name) for name in _RECIPE_OF_VIEWS}
     recipe |= {name: (run or {}).get(name) for name in _RECIPE_OF_RUN}
     recipe |= {name: (run or {}).get("settings", {}).get(name) for name in _RECIPE_SETTINGS}
     return Identity(
@@ -74,13 +85,20 @@ def run_configuration(checkpoint: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and isinstance(content.get("settings", {}), dict) else None
 
 
-def cache_key(checkpoint_hash: str, model: str | None, located: Located, precision: str) -> str:
-    """Equal keys, equal result: content of the checkpoint, data, precision, and the code that measures."""
+def cache_key(
+    checkpoint_hash: str,
+    model: str | None,
+    located: Located,
+    precision: str,
+    packages: Mapping[str, str] = MappingProxyType(_MEASURED_BY),
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
+    """Equal keys, equal result: content of the checkpoint, data, precision, settings, the code that measures."""
     return _digest(
         {
             "format": FORMAT,
-            "clip_benchmark": version("clip-benchmark"),
-            "open_clip": version("open_clip_torch"),
+            **{name: version(package) for name, package in packages.items()},
+            **settings,
             "checkpoint": checkpoint_hash,
             "model": model,
             "dataset": located.benchmark_name,
@@ -119,8 +137,15 @@ def find_cached(folder: Path, checkpoint: Path, located: Located, key: str) -> R
     return None
 
 
-def save_result(path: Path, result: Result, located: Located, key: str, precision: str) -> None:
-    """Write one file; the part `isogclr` is more than clip_benchmark writes."""
+def save_result(
+    path: Path,
+    result: Result,
+    located: Located,
+    key: str,
+    precision: str,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Write one file; the part `isogclr` is more than clip_benchmark writes, `facts` are more of it."""
     content = {
         "dataset": located.benchmark_name,
         "model": result.identity.model,
@@ -135,6 +160,7 @@ def save_result(path: Path, result: Result, located: Located, key: str, precisio
             "comparable": result.comparable,
             "precision": precision,
             "data": str(located.folder),
+            **facts,
         },
     }
     text = json.dumps(content, indent=2, allow_nan=False) + "\n"

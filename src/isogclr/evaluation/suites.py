@@ -9,6 +9,7 @@ from isogclr.errors import InputError
 
 RETRIEVAL = "zeroshot_retrieval"
 CLASSIFICATION = "zeroshot_classification"
+LINEAR = "linear"  # of `isogclr linear`, whose data sets are no suite
 TASKS = (RETRIEVAL, CLASSIFICATION)
 RECALL_AT = (1, 5, 10)
 TOP_K = (1, 3, 5)
@@ -41,6 +42,17 @@ DATASETS = {
         Dataset("imagenet1k", "ImageNet1K", CLASSIFICATION, images=50_000, classes=1_000),
     )
 }
+LINEAR_DATASETS = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset("cifar10", "CIFAR10", LINEAR, images=10_000, classes=10),
+        Dataset("cifar100", "CIFAR100", LINEAR, images=10_000, classes=100),
+        Dataset("imagenet100", "ImageNet100", LINEAR, images=5_000, classes=100),
+        Dataset("cifar10-lt", "CIFAR10-LT", LINEAR, images=10_000, classes=10),
+        Dataset("cifar100-lt", "CIFAR100-LT", LINEAR, images=10_000, classes=100),
+        Dataset("inaturalist", "iNaturalist2018", LINEAR, images=24_426, classes=8_142),
+    )
+}
 SUITES = {"paper": tuple(DATASETS)}
 
 
@@ -61,8 +73,16 @@ def choose(suite: str, names: Sequence[str] = (), task: str | None = None) -> tu
     return chosen
 
 
+def known_dataset(name: str, task: str) -> Dataset | None:
+    """What is known of a data set of the paper's, None of any other."""
+    return (LINEAR_DATASETS if task == LINEAR else DATASETS).get(name)
+
+
 def metric_names(task: str) -> tuple[str, ...]:
-    """Names as clip_benchmark writes them (`acc3` is ours), in the order of the paper's columns."""
+    """Names as clip_benchmark writes them (`acc3` and the linear ones are ours), in the order of the columns."""
+    if task == LINEAR:
+        parts = tuple(f"{part}_recall" for part in ("head", "middle", "tail"))
+        return ("acc1", "acc5", "mean_per_class_recall", *parts, "knn_acc1")
     if task == RETRIEVAL:
         return tuple(f"{direction}_retrieval_recall@{k}" for direction in ("image", "text") for k in RECALL_AT)
     return (*(f"acc{k}" for k in TOP_K), "mean_per_class_recall")

@@ -85,9 +85,28 @@ def read_weights(path: Path) -> Weights:
     )
 
 
-def load_model(path: Path, model_name: str | None = None, device: str | torch.device = "cpu") -> LoadedModel:
-    """The model of a checkpoint. `model_name` (of open_clip, or ours) wins over what the checkpoint says."""
-    weights = read_weights(path)
+def is_unimodal(weights: Weights) -> bool:
+    """Whether it is of training.unimodal, by what it says itself."""
+    return weights.details.get("kind") == "unimodal"
+
+
+def load_model(
+    path: Path,
+    model_name: str | None = None,
+    device: str | torch.device = "cpu",
+    weights: Weights | None = None,
+) -> LoadedModel:
+    """The model of a checkpoint. `model_name` (of open_clip, or ours) wins over what the checkpoint says.
+
+    Args:
+        weights: the content of the file, if somebody has read it already.
+    """
+    weights = weights or read_weights(path)
+    if is_unimodal(weights):
+        raise ModelError(
+            f"{path} is a checkpoint of training.unimodal (backbone {weights.details.get('backbone')}), which "
+            "`isogclr linear` measures and `isogclr export` exports; it never saw a caption: no model of open_clip"
+        )
     name = model_name or weights.details.get("model")
     if not name:
         raise ModelError(
@@ -103,7 +122,7 @@ def load_model(path: Path, model_name: str | None = None, device: str | torch.de
         raise ModelError(
             f"{path}: the model {name} can not be built from its configuration: {type(error).__name__}: {error}"
         ) from error
-    _load(model, weights, str(name))
+    load_state(model, weights.state, path, str(name), "name its model with --model")
     return LoadedModel(
         model=model.to(device).eval(),
         preprocess=preprocess,
@@ -167,6 +186,8 @@ def _tokenizer(name: str, config: Mapping[str, Any]) -> Tokenizer:
     """By open_clip's rules; length and options are the saved ones, since the name may mean another model by now."""
     import open_clip  # noqa: PLC0415
 
+    from isogclr.models.captions import with_cut_captions  # noqa: PLC0415
+
     model_configs.register()
     text = config["text_cfg"]
     options = dict(text.get("tokenizer_kwargs", {}))
@@ -176,12 +197,13 @@ def _tokenizer(name: str, config: Mapping[str, Any]) -> Tokenizer:
         mode = text.get("tokenizer_mode")
         tokenizer = open_clip.tokenizer.HFTokenizer(text["hf_tokenizer_name"], tokenizer_mode=mode, **options)
     else:
-        tokenizer = open_clip.get_tokenizer(name, **options)
+        tokenizer = with_cut_captions(open_clip.get_tokenizer(name, **options))
     return tokenizer
 
 
-def _load(model: nn.Module, weights: Weights, name: str) -> None:
-    expected, found = model.state_dict(), dict(weights.state)
+def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path, name: str, advice: str) -> None:
+    """Give a model its weights; if they are not the ones it has, an error names the difference, and the advice."""
+    expected, found = model.state_dict(), dict(state)
     for scalar in ("logit_scale", "logit_bias"):  # without dimensions in some releases, with one in others
         if scalar in found and scalar in expected and found[scalar].numel() == 1:
             found[scalar] = found[scalar].reshape(expected[scalar].shape)
@@ -196,8 +218,8 @@ def _load(model: nn.Module, weights: Weights, name: str) -> None:
     problems = [f"{len(keys):,} {what} ({_some(keys)})" for what, keys in parts if keys]
     if problems:
         raise ModelError(
-            f"{weights.path} does not match the model {name}, which has {len(expected):,} weights: "
-            f"{'; '.join(problems)}; name its model with --model"
+            f"{path} does not match the model {name}, which has {len(expected):,} weights: "
+            f"{'; '.join(problems)}; {advice}"
         )
     model.load_state_dict(found)
 

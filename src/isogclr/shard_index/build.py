@@ -19,11 +19,12 @@ from pathlib import Path
 from isogclr.csv_table import CsvColumns
 from isogclr.durable import make_directory
 from isogclr.errors import IndexNotFoundError, InputError, ShardIndexError, ShardWarning
-from isogclr.shard_index.files import CSV, HEADER_NAME, LOCK_NAME, TAR, is_ours, remove_leftovers
+from isogclr.shard_index.addresses import shard_kind, shard_stat
+from isogclr.shard_index.files import CSV, HEADER_NAME, LOCK_NAME, is_ours, remove_leftovers
 from isogclr.shard_index.ids import assign_ids, components
 from isogclr.shard_index.index import ShardIndex
-from isogclr.shard_index.listing import shard_stat
-from isogclr.shard_index.patterns import DatasetType, csv_digests, expand_sources, is_csv
+from isogclr.shard_index.patterns import DatasetType, csv_digests, is_csv
+from isogclr.shard_index.picture_layouts import picture_shards
 from isogclr.shard_index.plan import KnownShard, ListShards, Plan, find_known, plan_shards
 from isogclr.shard_index.pool import list_shards
 from isogclr.shard_index.saving import IndexWriter, ShardRecord
@@ -67,10 +68,10 @@ def build_index(
             plan, segments = _plan_csv(writer, sources, csv_columns or CsvColumns())
         else:
             listing = partial(list_shards, workers=workers, progress=progress)
-            plan = plan_shards(_distinct(expand_sources(sources)), old, reread, listing)
+            plan = plan_shards(_distinct(picture_shards(sources)), old, reread, listing)
             segments = _read_planned(writer, plan, listing)
         _refuse_foreign(folder, old, plan)
-        _enter(writer, plan, CSV if is_csv(sources, dataset_type) else TAR)
+        _enter(writer, plan, is_table=is_csv(sources, dataset_type))
         writer.write(segments)
     for note in (*plan.notes, *writer.notes):
         warnings.warn(note, ShardWarning, stacklevel=2)
@@ -140,7 +141,7 @@ def _refuse_foreign(folder: Path, old: ShardIndex | None, plan: Plan) -> None:
         )
 
 
-def _enter(writer: IndexWriter, plan: Plan, kind: int) -> None:
+def _enter(writer: IndexWriter, plan: Plan, is_table: bool) -> None:
     """Put the shards of the plan into the table, new ones with their ids."""
     for one in plan.known:
         record = writer.shards[one.shard]
@@ -149,7 +150,8 @@ def _enter(writer: IndexWriter, plan: Plan, kind: int) -> None:
             record.file_bytes, record.modified_ns = one.file_bytes, one.modified_ns
     ids = assign_ids(plan.new, [(record.id, record.url) for record in writer.shards])
     writer.shards.extend(
-        ShardRecord(identity, url, kind, present=True) for identity, url in zip(ids, plan.new, strict=True)
+        ShardRecord(identity, url, CSV if is_table else shard_kind(url), present=True)
+        for identity, url in zip(ids, plan.new, strict=True)
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from isogclr.errors import ShardIndexError
-from isogclr.shard_index.files import CSV, NO_ROWS, ROWS_HEADER_BYTES, IndexFiles, damaged, next_fingerprint
-from isogclr.shard_index.listing import UNKNOWN, shard_stat
+from isogclr.shard_index.addresses import UNKNOWN, shard_stat
+from isogclr.shard_index.files import CSV, FOLDER, NO_ROWS, ROWS_HEADER_BYTES, IndexFiles, damaged, next_fingerprint
 from isogclr.shard_index.pool import list_shards
 
 _SHOWN = 3  # shards that an error names
@@ -39,7 +39,8 @@ def check_size(files: IndexFiles, shard: int, url: str) -> None:
     found, _ = shard_stat(url)
     known = int(files.tables.shards[shard]["file_bytes"])
     if UNKNOWN not in (found, known) and found != known:
-        raise _changed([f"{url} has {found:,} bytes, it had {known:,}"])
+        unit = "pictures" if files.tables.shards[shard]["kind"] == FOLDER else "bytes"
+        raise _changed([f"{url} has {found:,} {unit}, it had {known:,}"])
 
 
 def reread_shards(files: IndexFiles, places: Mapping[str, int], workers: int | None, progress: bool) -> None:

@@ -29,7 +29,7 @@ _OURS = re.compile(rf"(rows|tables)-\d+\.bin|\.partial-{re.escape(HEADER_NAME)}-
 ROWS_MAGIC, TABLES_MAGIC = b"ISOGROWS", b"ISOGTABL"
 ROWS_HEADER_BYTES, TABLES_HEADER_BYTES = 16, 40
 ALIGNMENT = 8
-TAR, CSV = 0, 1  # kinds of shards
+TAR, CSV, FOLDER, CIFAR = 0, 1, 2, 3  # kinds of shards
 NO_ROWS = hashlib.sha256(b"isogclr shard index, rows, version 1").hexdigest()  # fingerprint of an empty index
 
 SHARD = np.dtype(

@@ -16,16 +16,15 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import IO, Any
-from urllib.parse import urlparse
 
 import numpy as np
 import numpy.typing as npt
 
-from isogclr.errors import missing_shard, unreadable_shard
+from isogclr.errors import unreadable_shard
+from isogclr.shard_index.addresses import local_path, shard_stat
 from isogclr.shard_index.sample_keys import ReservedSuffixError, sample_keys
 from isogclr.shard_index.tar_headers import BLOCK, Members, read_ordinary_members
 
-UNKNOWN = -1  # size and time of a shard that is no local file
 NAMES: Any = {"encoding": "utf-8", "errors": "surrogateescape"}  # for `tarfile`: names are bytes, kept as they are
 _LARGEST = (1 << 63) - 1
 _CHUNK_BYTES = 1 << 20
@@ -53,30 +52,6 @@ class Listing:
         return [self.keys[start:end] for start, end in zip([0, *ends][:-1], ends, strict=True)]
 
 
-def local_path(url: str) -> str | None:
-    """The path that webdataset would open for this address, None if it would run a command or a handler."""
-    if url == "-" or "GOPEN_REWRITE" in os.environ:
-        return None
-    parts = urlparse(url)
-    return url if parts.scheme == "" else parts.path if parts.scheme == "file" else None
-
-
-def shard_stat(url: str) -> tuple[int, int]:
-    """Size in bytes and time of change in nanoseconds; `UNKNOWN` for what is no local file."""
-    path = local_path(url)
-    if path is None:
-        return UNKNOWN, UNKNOWN
-    try:
-        found = os.stat(path)  # noqa: PTH116 (an address is no path until it has been opened)
-    except (FileNotFoundError, NotADirectoryError):
-        raise missing_shard(url) from None
-    except OSError as error:
-        raise unreadable_shard(url, str(error)) from error
-    if not stat.S_ISREG(found.st_mode):
-        return UNKNOWN, UNKNOWN
-    return found.st_size, found.st_mtime_ns
-
-
 def list_shard(url: str) -> Listing:
     """Read the headers of a shard, and only these if it is a local uncompressed file."""
     file_bytes, modified_ns = shard_stat(url)
@@ -99,7 +74,7 @@ def list_shard(url: str) -> Listing:
     return Listing(
         keys=b"".join(distinct),
         ends=ends.astype(np.uint32),
-        digest=_digest(members),
+        digest=members_digest(members),
         file_bytes=file_bytes,
         modified_ns=modified_ns,
         notes=tuple(f"shard {url}: {note}" for note in notes),
@@ -121,7 +96,8 @@ def printable(key: bytes) -> str:
     return repr(key.decode("utf-8", "backslashreplace"))
 
 
-def _digest(members: Members) -> bytes:
+def members_digest(members: Members) -> bytes:
+    """Of all sizes and names."""
     try:
         sizes = array("q", members.sizes)
     except OverflowError:  # a sparse file may claim any size

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from isogclr.errors import ShardIndexError, UnknownShardError
+from isogclr.shard_index.addresses import UNKNOWN, local_path, shard_stat
 from isogclr.shard_index.files import CSV
 from isogclr.shard_index.ids import components, shared, starts_with
 from isogclr.shard_index.index import ShardIndex
-from isogclr.shard_index.listing import UNKNOWN, Listing, local_path, shard_stat
+from isogclr.shard_index.listing import Listing
 
 ListShards = Callable[[Sequence[str]], Iterator[Listing]]
 

@@ -15,10 +15,11 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 
-from tqdm import tqdm
-
 from isogclr.errors import unreadable_shard
-from isogclr.shard_index.listing import Listing, list_shard, local_path
+from isogclr.progress_bars import progress_bar
+from isogclr.shard_index.addresses import local_path
+from isogclr.shard_index.listing import Listing
+from isogclr.shard_index.picture_listing import list_samples
 
 _LOCAL_SHARDS_PER_WORKER = 16
 _AHEAD = 4  # listings that wait for the writer, for each worker: bounds the memory when one shard is slow
@@ -34,9 +35,9 @@ def default_workers(urls: Sequence[str]) -> int:
 def list_shards(urls: Sequence[str], workers: int | None, progress: bool) -> Iterator[Listing]:
     """The listings of the shards in the given order. One worker means this process."""
     workers = min(workers or default_workers(urls), len(urls))
-    listings: Iterable[Listing] = map(list_shard, urls) if workers <= 1 else _list_in_processes(urls, workers)
+    listings: Iterable[Listing] = map(list_samples, urls) if workers <= 1 else _list_in_processes(urls, workers)
     if progress and urls:  # tqdm takes a lock that forks share, even for a bar that is not shown
-        listings = tqdm(listings, total=len(urls), desc="reading headers", unit="shard")
+        listings = progress_bar(listings, total=len(urls), desc="reading headers", unit="shard")
     yield from listings
 
 
@@ -46,7 +47,7 @@ def _list_in_processes(urls: Sequence[str], workers: int) -> Iterator[Listing]:
     executor = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent)
     try:
         for url in urls:
-            waiting.append((url, executor.submit(list_shard, url)))
+            waiting.append((url, executor.submit(list_samples, url)))
             if len(waiting) >= _AHEAD * workers:
                 yield _result(*waiting.popleft())
         while waiting:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.durable import write_file
+from isogclr.shard_index.addresses import UNKNOWN
 from isogclr.shard_index.files import (
     ALIGNMENT,
     HEADER_NAME,
@@ -32,7 +33,7 @@ from isogclr.shard_index.files import (
 )
 from isogclr.shard_index.ids import components
 from isogclr.shard_index.index import ShardIndex
-from isogclr.shard_index.listing import UNKNOWN, Listing
+from isogclr.shard_index.listing import Listing
 
 
 @dataclass

@@ -8,7 +8,8 @@ import zlib
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from isogclr.shard_index.listing import NAMES, local_path, open_shard
+from isogclr.shard_index.addresses import local_path
+from isogclr.shard_index.listing import NAMES, open_shard
 from isogclr.shard_index.sample_keys import split_name
 
 DAMAGE = (OSError, tarfile.TarError, EOFError, ValueError, zlib.error)  # what a shard that is not sound may raise

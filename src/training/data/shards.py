@@ -49,13 +49,17 @@ class ShardSource:
         self.seed = seed
         self._numbers = [index.find(url) for url in self.urls]
         self.rows = index.number_of_rows
-        self.samples = sum(map(index.samples, self._numbers))
+        self.samples = sum(map(self.samples_in, self._numbers))
         self.digest = index.content_digest(self._numbers)
         if not self.samples:
             raise DataError(
                 f"the {len(self.urls):,} shards of --train-data hold no sample: {self.urls[0]} is the first; "
                 "expected tar files with members like 000001.jpg and 000001.txt"
             )
+
+    def samples_in(self, shard: int) -> int:
+        """How many samples of the shard with this number are drawn."""
+        return self.index.samples(shard)
 
     def batches_per_epoch(self, num_samples: int, batch_size: int, world_size: int, workers: int) -> int:
         """Rounded up twice, so that all workers of all ranks give the same number."""
@@ -71,7 +75,7 @@ class ShardSource:
         order = self.epoch_order(epoch)
         parts = world_size * workers
         # [rank::W][worker::workers] is [rank + W·worker::W·workers]
-        least = min(sum(self.index.samples(self._numbers[p]) for p in order[part::parts]) for part in range(parts))
+        least = min(sum(self.samples_in(self._numbers[p]) for p in order[part::parts]) for part in range(parts))
         if least < batch_size:
             raise DataError(
                 f"in epoch {epoch} one of the {parts:,} data workers would have shards with {least:,} samples, "

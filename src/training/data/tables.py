@@ -5,7 +5,7 @@ The order is that of torch's DistributedSampler, dealt to workers batch by batch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from isogclr.csv_table import read_table
 from isogclr.errors import DataError
+from isogclr.packed_texts import PackedTexts
 from isogclr.shard_index import ShardIndex
 from training.data.image_text import PairFiles
 from training.data.rest_of_epoch import Rest, SeenRows, how_many
@@ -129,7 +130,7 @@ class CsvSource(PositionSource):
         super().__init__(len(images), config.num_samples, config.batch_size, config.seed, digest)
         self.rows = index.number_of_rows
         self._path = path
-        self._images, self._captions = _Texts(images), _Texts(captions)
+        self._images, self._captions = PackedTexts(images), PackedTexts(captions)
 
     def _rows_of(self, positions: Positions) -> npt.NDArray[np.int64]:
         return self._table_rows[positions]
@@ -142,19 +143,3 @@ class CsvSource(PositionSource):
         with Image.open(self._images[content]) as image:
             image.load()
             return image, self._captions[content]
-
-
-class _Texts(Sequence[str]):
-    """Strings in one array: worker processes share it, where a list is copied as they count its references."""
-
-    def __init__(self, texts: Iterable[Any]) -> None:
-        encoded = [str(text).encode("utf-8", "surrogateescape") for text in texts]
-        self._ends = np.cumsum([len(one) for one in encoded], dtype=np.int64)
-        self._bytes = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __getitem__(self, place: Any) -> Any:
-        start = int(self._ends[place - 1]) if place else 0
-        return self._bytes[start : int(self._ends[place])].tobytes().decode("utf-8", "surrogateescape")

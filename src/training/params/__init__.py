@@ -9,6 +9,12 @@ Reading order:
     mistakes.py    numbers out of range, names that do not exist, patterns without quotes
     refusals.py    what can not be honoured, or means something else than its reader may think
     values.py      from flags to settings
+
+`training.unimodal` has a small command line of its own:
+
+    unimodal_flags.py    its flags
+    unimodal_presets.py  their defaults, and the paper's settings by data set
+    unimodal_line.py     from flags to settings, and what is wrong with them
 """
 
 from __future__ import annotations

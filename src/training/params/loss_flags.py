@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
-from isogclr.config import PRESETS
-from isogclr.losses import LOSSES
+from isogclr.config import PRESETS, LossConfig, unimodal_defaults
+from isogclr.losses import LOSSES, VIEW_LOSSES
 
 # In the order of the help: what this project is about comes first.
 LOSS_CONFIGS = {name: loss.config_class for name, loss in reversed(LOSSES.items()) if loss.config_class is not None}
+VIEW_LOSS_CONFIGS = {
+    name: loss.config_class for name, loss in reversed(VIEW_LOSSES.items()) if loss.config_class is not None
+}
 # The schedule of γ counts steps, which nobody knows before the data is open: its flag counts epochs.
 GAMMA_DECAY = "gamma_decay_epochs"
 PRESET = "preset"
@@ -37,22 +41,33 @@ class LossFlag:
 
 
 def loss_flags() -> Iterator[LossFlag]:
-    """All of them, by loss, in the order of the fields."""
+    """Those of `training.main`, by loss, in the order of the fields."""
     for loss, config in LOSS_CONFIGS.items():
         if loss == "isogclr":
             meaning = (
                 "values of the flags below that are not given; docs/study.md has the evidence (default: paper)"
             )
             yield LossFlag(loss, PRESET, str, tuple(PRESETS), meaning)
-        hints = typing.get_type_hints(config)
-        for field in fields(config):
-            if field.name == "gamma_decay_steps":
-                meaning = "length of the cosine, in epochs (default: half of the run)"
-                yield LossFlag(loss, GAMMA_DECAY, float, None, meaning)
-                continue
-            kind, choices = _kind(hints[field.name])
-            meaning = field.metadata["help"].replace("gamma_decay_steps", GAMMA_DECAY)
-            yield LossFlag(loss, field.name, kind, choices, _with_default(meaning, field.default))
+        yield from _flags_of(loss, config, {})
+
+
+def view_loss_flags() -> Iterator[LossFlag]:
+    """Those of `training.unimodal`, with its defaults."""
+    for loss, config in VIEW_LOSS_CONFIGS.items():
+        yield from _flags_of(loss, config, unimodal_defaults(loss))
+
+
+def _flags_of(loss: str, config: type[LossConfig], defaults: Mapping[str, Any]) -> Iterator[LossFlag]:
+    hints = typing.get_type_hints(config)
+    for field in fields(config):
+        if field.name == "gamma_decay_steps":
+            meaning = "length of the cosine, in epochs (default: half of the run)"
+            yield LossFlag(loss, GAMMA_DECAY, float, None, meaning)
+            continue
+        kind, choices = _kind(hints[field.name])
+        meaning = field.metadata["help"].replace("gamma_decay_steps", GAMMA_DECAY)
+        default = defaults.get(field.name, field.default)
+        yield LossFlag(loss, field.name, kind, choices, _with_default(meaning, default))
 
 
 def _kind(hint: object) -> tuple[type, tuple[str, ...] | None]:
@@ -67,9 +82,7 @@ def _kind(hint: object) -> tuple[type, tuple[str, ...] | None]:
 
 def _with_default(meaning: str, default: object) -> str:
     """On a command line nobody writes None: what it does is the default."""
-    if default is None:
-        meaning, _, shown = meaning.partition("; None ")
-        assert shown
-    else:
+    meaning, _, shown = meaning.partition("; None ")
+    if default is not None:
         shown = "off" if default is False else str(default)
     return f"{meaning} (default: {shown})"

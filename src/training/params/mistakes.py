@@ -44,10 +44,10 @@ def mistakes(ours: Namespace, theirs: Namespace) -> list[str]:
     """By flag and reason."""
     return [
         *_numbers(theirs),
-        *_device(theirs),
+        *device_problems(theirs),
         *_model(theirs),
         *_pretrained(theirs),
-        *_folder(theirs),
+        *folder_problems(theirs),
         *_patterns(theirs),
         *_batch(ours, theirs),
     ]
@@ -66,7 +66,7 @@ def _numbers(theirs: Namespace) -> list[str]:
     return found
 
 
-def _device(theirs: Namespace) -> list[str]:
+def device_problems(theirs: Namespace) -> list[str]:
     try:
         torch.device(theirs.device)
     except RuntimeError:
@@ -105,7 +105,7 @@ def _nearest(word: str, names: Iterable[str]) -> str:
     return f": did you mean {by_lower_case[close[0]]}?" if close else ""
 
 
-def _folder(theirs: Namespace) -> list[str]:
+def folder_problems(theirs: Namespace) -> list[str]:
     """Where the run is to live, as far as it can be told without writing there."""
     found = []
     if theirs.name is not None:

@@ -10,7 +10,7 @@ from isogclr.errors import ConfigError
 from training import open_clip_bridge as bridge
 from training.loss import loss_configuration
 from training.params.loss_flags import LOSS_CONFIGS, loss_flags
-from training.params.values import REPORTS, data_settings, loss_settings, reports, trains
+from training.params.values import REPORTS, data_settings, loss_settings, reports, stores, trains
 
 # Flags of the fields of `DataSettings` that have another name there.
 _DATA_FLAGS = {
@@ -29,6 +29,7 @@ def refusals(ours: Namespace, theirs: Namespace) -> list[str]:
         *_conflicting_losses(ours, theirs),
         *_missing_parts(ours, theirs),
         *_bad_numbers(ours, theirs),
+        *_bad_divergence(ours, theirs),
         *_bad_optimizer(theirs),
     ]
 
@@ -82,18 +83,12 @@ def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
             "--resume latest looks for generations on disk, not at --remote-sync: fetch the run first and leave "
             "--remote-sync out, or name what to resume"
         )
-    packages = {f"--report-to {name}": name for name in reports(theirs)}
+    packages = {}
     if theirs.use_bnb_linear is not None:
         packages["--use-bnb-linear"] = "bitsandbytes"
     if theirs.imagenet_v2 is not None:
         packages["--imagenet-v2"] = "imagenetv2_pytorch"
-    found += [
-        f"{flag} needs the package {package}, which is not installed: install it or leave the flag out"
-        for flag, package in packages.items()
-        if not _is_installed(package)
-    ]
-    if theirs.report_to and not reports(theirs):
-        found.append(f"--report-to is {theirs.report_to}, but must be of {', '.join(REPORTS)} or all")
+    found += _not_installed(packages) + missing_reports(theirs)
     if ours.text_model is not None and not ours.text_model.is_dir():
         found.append(
             f"--text-model {ours.text_model} is no folder: give the one with config.json and the tokenizer"
@@ -101,6 +96,22 @@ def _missing_parts(ours: Namespace, theirs: Namespace) -> list[str]:
     if not trains(theirs) and not any((theirs.val_data, theirs.imagenet_val, theirs.imagenet_v2)):
         found.append("nothing to do: give --train-data, --val-data, --imagenet-val or --imagenet-v2")
     return found
+
+
+def missing_reports(theirs: Namespace) -> list[str]:
+    """Of `--report-to`, which both programs have."""
+    found = _not_installed({f"--report-to {name}": name for name in reports(theirs)})
+    if theirs.report_to and not reports(theirs):
+        found.append(f"--report-to is {theirs.report_to}, but must be of {', '.join(REPORTS)} or all")
+    return found
+
+
+def _not_installed(packages: Mapping[str, str]) -> list[str]:
+    return [
+        f"{flag} needs the package {package}, which is not installed: install it or leave the flag out"
+        for flag, package in packages.items()
+        if not _is_installed(package)
+    ]
 
 
 def _is_installed(package: str) -> bool:
@@ -115,7 +126,7 @@ def data_problems(theirs: Namespace) -> list[str]:
     try:
         data_settings(theirs)
     except ConfigError as error:
-        return [_with_flag(problem, _DATA_FLAGS) for problem in error.problems]
+        return [with_flag(problem, _DATA_FLAGS) for problem in error.problems]
     return []
 
 
@@ -124,11 +135,11 @@ def loss_problems(ours: Namespace, theirs: Namespace) -> list[str]:
     try:
         loss_configuration(loss_settings(ours, theirs), decay_steps=1)
     except ConfigError as error:
-        return [_with_flag(problem, flags) for problem in error.problems]
+        return [with_flag(problem, flags) for problem in error.problems]
     return []
 
 
-def _with_flag(problem: str, flags: Mapping[str, str]) -> str:
+def with_flag(problem: str, flags: Mapping[str, str]) -> str:
     """A problem of a configuration begins with the name of its field; who reads it has given a flag."""
     name, space, rest = problem.partition(" ")
     return f"{flags.get(name, name)}{space}{rest}"
@@ -140,7 +151,7 @@ def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
     for name in (*of_evaluation, "epochs", "log_every_n_steps"):
         if getattr(theirs, name) < 1:
             found.append(f"{_flag(name)} is {getattr(theirs, name)}, but must be 1 or more")
-    for name in ("save_every_n_steps", "eval_every_n_epochs"):
+    for name in ("save_every_n_steps", "eval_every_n_epochs", "max_bad_steps", "max_rollbacks"):
         value = getattr(ours, name)
         if value is not None and value < 1:
             found.append(f"{_flag(name)} is {value}, but must be 1 or more")
@@ -148,6 +159,23 @@ def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
         found.append("--eval-suite and --eval-data-root go together: give both, or none")
     if ours.eval_dataset and ours.eval_suite is None:
         found.append("--eval-dataset chooses from a suite: name it with --eval-suite")
+    return found
+
+
+def _bad_divergence(ours: Namespace, theirs: Namespace) -> list[str]:
+    found = []
+    factor = ours.rollback_lr_factor
+    if factor is not None and not 0 < factor < 1:
+        found.append(f"--rollback-lr-factor is {factor}, but must be between 0 and 1")
+    if ours.on_divergence == "rollback":
+        if not stores(theirs):
+            found.append("--on-divergence rollback needs commits to go back to, and --logs none makes none")
+        return found
+    found += [
+        f"{_flag(name)} belongs to --on-divergence rollback: leave it out, or add that"
+        for name in ("rollback_lr_factor", "max_rollbacks")
+        if getattr(ours, name) is not None
+    ]
     return found
 
 

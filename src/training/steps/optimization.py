@@ -9,10 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
-from torch.optim import AdamW, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
 from training.open_clip_bridge import Cooldown, Schedule, learning_rate
 from training.settings import OptimizerSettings
+
+# A scaler halves its scale with every step that it leaves out, and begins at 2^16: if this many steps in a row do
+# not help, no scale does.
+_SCALER_PATIENCE_STEPS = 64
 
 
 class Optimization:
@@ -32,27 +36,38 @@ class Optimization:
         self.scaler = GradScaler(device=device.type) if precision == "amp" else None
         self._schedule: Schedule | None = None
         self._taken = False
+        self._left_out_in_a_row = 0
+        # Of the last step, on the device, for who wants to know whether it was finite; None where the scaler looks.
+        self.gradient_norm: Tensor | None = None
         # timm's Lookahead wraps an optimizer without being one to torch: its hooks never run, the inner one's do.
         hooked = getattr(self.optimizer, "_base_optimizer", self.optimizer)
         hooked.register_step_post_hook(self._remember)
 
-    def plan(self, steps_per_epoch: int, epochs: int) -> None:
-        """The learning rate over the run, once its length is known."""
+    def plan(self, steps_per_epoch: int, epochs: int, lr_factor: float = 1.0) -> None:
+        """The learning rate over the run, once its length is known.
+
+        Args:
+            lr_factor: what rollbacks have left of it.
+        """
         settings = self._settings
+        base = lr_factor * (settings.lr if settings.lr is not None else self.optimizer.defaults["lr"])
+        if settings.skip_scheduler:
+            if lr_factor != 1.0:  # the optimizer of a checkpoint brings the one before
+                self._schedule = learning_rate("const", self.optimizer, base, 0, 0, None)
+            return
         cooldown = None
         if settings.scheduler == "const-cooldown":
             assert settings.epochs_cooldown is not None
             steps = steps_per_epoch * settings.epochs_cooldown
-            cooldown = Cooldown(steps, settings.cooldown_power, settings.cooldown_end)
-        base = settings.lr if settings.lr is not None else self.optimizer.defaults["lr"]
+            cooldown = Cooldown(steps, settings.cooldown_power, lr_factor * settings.cooldown_end)
+        warmup = settings.warmup_steps + round(settings.warmup_epochs * steps_per_epoch)
         self._schedule = learning_rate(
-            settings.scheduler, self.optimizer, base, settings.warmup_steps, steps_per_epoch * epochs, cooldown
+            settings.scheduler, self.optimizer, base, warmup, steps_per_epoch * epochs, cooldown
         )
 
     def begin(self, schedule_step: float) -> None:
         """Set the learning rate and forget the old gradients."""
-        if not self._settings.skip_scheduler:
-            assert self._schedule is not None
+        if self._schedule is not None:
             self._schedule(schedule_step)
         self.optimizer.zero_grad()
 
@@ -70,14 +85,23 @@ class Optimization:
         if self.scaler is not None and norm is not None:
             self.scaler.unscale_(self.optimizer)
         if norm is not None:
-            nn.utils.clip_grad_norm_(self._model.parameters(), norm, norm_type=2.0)
+            self.gradient_norm = nn.utils.clip_grad_norm_(self._model.parameters(), norm, norm_type=2.0)
         if self.scaler is not None:
+            self.gradient_norm = None
             self.scaler.step(self.optimizer)
             self.scaler.update()
         else:
+            if norm is None:
+                self.gradient_norm = _norm_of_gradients(self._model)
             self.optimizer.step()
             self._taken = True  # nothing leaves a step out but a scaler
+        self._left_out_in_a_row = 0 if self._taken else self._left_out_in_a_row + 1
         return self._taken
+
+    @property
+    def is_scaler_lost(self) -> bool:
+        """Whether the scaler leaves out every step, whatever its scale."""
+        return self._left_out_in_a_row > _SCALER_PATIENCE_STEPS
 
     def content(self) -> dict[str, Any]:
         """What a commit keeps of it, under open_clip's names."""
@@ -101,12 +125,28 @@ class Optimization:
 
 
 def create_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
-    """AdamW without decay of gains and biases, grouped as open_clip groups them; or a timm optimizer."""
-    optimizer = _timm_optimizer(model, settings) if settings.name.startswith("timm/") else _adamw(model, settings)
+    """AdamW without decay of gains and biases, grouped as open_clip groups them; LARS or SGD; a timm optimizer."""
+    if settings.name.startswith("timm/"):
+        optimizer = _timm_optimizer(model, settings)
+    else:
+        optimizer = (_adamw if settings.name == "adamw" else _with_momentum)(model, settings)
     defaults = {**optimizer.defaults, "weight_decay": settings.weight_decay}
     shown = ", ".join(f"{name}: {value}" for name, value in defaults.items())
     logging.info(f"Created {type(optimizer).__name__} ({settings.name}) optimizer: {shown}")
     return optimizer
+
+
+@torch.no_grad()
+def _norm_of_gradients(model: nn.Module) -> Tensor | None:
+    """The 2-norm of all gradients, on the device. In fp32: a norm in fp16 is infinite beyond 65,504.
+
+    A finite gradient whose squares are not is as bad: AdamW keeps its squares.
+    """
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    if not gradients:
+        return None
+    norms = torch.stack(torch._foreach_norm(gradients, 2.0, dtype=torch.float32))
+    return norms.square().sum().sqrt()
 
 
 def _adamw(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
@@ -126,6 +166,20 @@ def _adamw(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
         betas=(settings.beta1, settings.beta2),
         eps=settings.eps,
     )
+
+
+def _with_momentum(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
+    """LARS or SGD. Gains and biases have no decay; LARS does not adapt their rate either, since it adapts only
+    where there is decay (`always_adapt` is off)."""
+    from timm.optim import Lars  # noqa: PLC0415 (slow to import)
+
+    trained = [value for value in model.parameters() if value.requires_grad]
+    groups = [
+        {"params": [value for value in trained if value.ndim < 2], "weight_decay": 0.0},
+        {"params": [value for value in trained if value.ndim >= 2], "weight_decay": settings.weight_decay},
+    ]
+    options: dict[str, Any] = {"lr": settings.lr, "momentum": settings.momentum, "nesterov": settings.nesterov}
+    return Lars(groups, **options) if settings.name == "lars" else SGD(groups, **options)
 
 
 def _is_gain_or_bias(name: str, value: Tensor) -> bool:

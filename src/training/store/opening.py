@@ -8,11 +8,12 @@ from pathlib import Path
 from isogclr.distributed import Messages
 from isogclr.errors import IndexNotFoundError, ShardIndexError, TrainingError
 from isogclr.shard_index import ShardIndex
+from isogclr.shard_index.picture_layouts import picture_shards
 from isogclr.state import RowStore, Schema, StateStore
 from isogclr.state.lock import StoreLock, lock_path
 from training.open_clip_bridge import expand_urls
 from training.ranks.node import Node
-from training.settings import CSV, SYNTHETIC, DataSettings
+from training.settings import CSV, PICTURES, SYNTHETIC, DataSettings
 from training.store.placement import StateFolder
 
 SYNTHETIC_FINGERPRINT = "synthetic"
@@ -35,7 +36,7 @@ def open_index(config: DataSettings, path: Path, messages: Messages, node: Node)
             _build(config, path)
     messages.barrier()
     index = ShardIndex.load(path)
-    _check_equal(messages, index.fingerprint)
+    _check_equal(messages, index.fingerprint, config.flag)
     return index
 
 
@@ -46,7 +47,7 @@ def _build(config: DataSettings, path: Path) -> None:
         return
     logging.info(f"Building the shard index at {path}")
     index = ShardIndex.build(
-        config.train_data,
+        _shards(config) if config.kind == PICTURES else config.train_data,
         path,
         progress=True,
         dataset_type="csv" if is_csv else "webdataset",
@@ -57,21 +58,25 @@ def _build(config: DataSettings, path: Path) -> None:
 
 def _is_current(config: DataSettings, path: Path) -> bool:
     """Whether an index is there that holds all shards, by their sizes: then it may be read-only."""
-    assert config.train_data is not None
     try:
-        ShardIndex.load(path).check(expand_urls(config.train_data)[0])
+        ShardIndex.load(path).check(_shards(config))
     except (ShardIndexError, OSError):
         return False
     return True
 
 
-def _check_equal(messages: Messages, fingerprint: str) -> None:
+def _shards(config: DataSettings) -> list[str]:
+    assert config.train_data is not None
+    return picture_shards(config.train_data) if config.kind == PICTURES else expand_urls(config.train_data)[0]
+
+
+def _check_equal(messages: Messages, fingerprint: str, flag: str) -> None:
     found = messages.gather(fingerprint)
     if len(set(found)) > 1:
         ranks = ", ".join(f"rank {rank}: {one[:16]}…" for rank, one in enumerate(found))
         raise TrainingError(
             f"ranks have different shard indexes ({ranks}), expected one: they see different shards; give all "
-            "nodes the same --train-data, or one --index on a shared file system"
+            f"nodes the same {flag}, or one --index on a shared file system"
         )
 
 

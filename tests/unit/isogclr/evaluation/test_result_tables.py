@@ -13,7 +13,7 @@ import pytest
 from isogclr.evaluation.paper import paper_rows
 from isogclr.evaluation.result_tables import as_csv, as_markdown, as_text, tables_of
 from isogclr.evaluation.results import Identity, Result, identity_of
-from isogclr.evaluation.suites import CLASSIFICATION, DATASETS, RETRIEVAL, metric_names
+from isogclr.evaluation.suites import CLASSIFICATION, DATASETS, LINEAR, LINEAR_DATASETS, RETRIEVAL, metric_names
 
 # The paper's table 2, typed in a second time: first columns of tables 5, 6 and 7.
 TABLE_2 = {
@@ -148,3 +148,99 @@ def test_markdown_and_csv() -> None:
     assert ours[0]["minus TempNet"] == ""
     published = [row for row in rows if row["source"] == "table 5" and row["row"] == "iSogCLR"]
     assert [row["percent"] for row in published] == ["44.36", "72.64", "80.92", "60.2", "84.6", "90.5"]
+
+
+# The paper's tables 3 and 4, top-1 at 400 and 800 epochs (ImageNet100 and iNaturalist: 200 and 400), a second time.
+LINEAR_TABLES = {
+    "SimCLR": "88.74 89.64 62.34 64.78 78.84 79.96 77.09 78.36 49.33 51.89 90.79 91.52",
+    "Barlow Twins": "87.39 88.39 62.28 64.33 77.02 79.16 75.94 77.12 48.39 50.74 90.57 91.89",
+    "FlatCLR": "88.61 89.22 63.27 64.51 79.06 80.24 77.96 79.19 52.61 54.14 91.48 92.54",
+    "Spectral CL": "88.77 90.30 63.06 64.32 78.38 80.48 76.38 78.63 51.86 53.46 91.28 92.13",
+    "SogCLR": "88.93 90.07 63.14 65.18 79.12 80.54 77.70 79.16 52.35 53.58 91.89 92.60",
+    "VICReg": "88.96 89.90 62.44 64.18 79.58 80.16 75.05 77.84 48.43 51.68 92.18 93.03",
+    "SimCo": "88.86 89.79 62.67 64.74 77.36 79.73 77.71 78.56 51.06 52.31 91.03 92.10",
+    "iSogCLR": "89.24 90.25 63.82 65.95 79.42 81.14 78.37 79.69 53.06 54.42 92.33 93.08",
+}
+TAU_SIMCLR = {"cifar10": 86.80, "cifar100": 59.35, "cifar10-lt": 76.41, "cifar100-lt": 49.62}  # table 10
+
+
+@pytest.mark.parametrize("method", LINEAR_TABLES)
+def test_published_linear_figures(method: str) -> None:
+    expected = iter(LINEAR_TABLES[method].split())
+    for name in LINEAR_DATASETS:
+        rows = [row for row in paper_rows(name, LINEAR) if row.method == method]
+        assert [row.epochs for row in rows] == ([400, 800] if name.startswith("cifar") else [200, 400])
+        assert [f"{row.figures['acc1'].value:.2f}" for row in rows] == [next(expected), next(expected)]
+        assert all(0.06 <= (row.figures["acc1"].deviation or 0) <= 0.23 for row in rows)
+        assert {row.figures["acc1"].table for row in rows} == {4 if name in LONG_TAILED else 3}
+    assert next(expected, None) is None
+
+
+LONG_TAILED = ("cifar10-lt", "cifar100-lt", "inaturalist")
+
+
+def test_published_linear_tables_are_complete() -> None:
+    for name in LINEAR_DATASETS:
+        rows = paper_rows(name, LINEAR)
+        assert len(rows) == 16 + (name in TAU_SIMCLR)
+        assert len({row.label for row in rows}) == len(rows)
+        assert len({row.loss for row in rows} - {None}) == 8 + (name in TAU_SIMCLR)
+        assert not any(row.pretrained for row in rows)
+    values = {name: paper_rows(name, LINEAR)[-1].figures["acc1"] for name in TAU_SIMCLR}
+    assert {name: figure.value for name, figure in values.items()} == TAU_SIMCLR
+    assert {(figure.table, figure.deviation) for figure in values.values()} == {(10, None)}
+
+
+def test_published_ablations_come_on_demand() -> None:
+    """Tables 8 (the best τ is the row of table 3) and 9."""
+
+    def figures(name: str, table: int, method: str) -> list[float]:
+        rows = [row for row in paper_rows(name, LINEAR, ablations=True) if row.variant and row.method == method]
+        return [row.figures["acc1"].value for row in rows if row.figures["acc1"].table == table]
+
+    assert figures("cifar10", 8, "SimCLR") == [85.85, 88.34, 88.74, 88.27]
+    assert figures("cifar10", 8, "iSogCLR") == [89.00, 89.17, 89.24, 89.23]
+    assert figures("cifar100", 8, "SimCLR") == [60.49, 62.34, 62.02, 61.73]
+    assert figures("cifar100", 8, "iSogCLR") == [63.30, 63.73, 63.41, 63.50]
+    assert figures("imagenet100", 8, "SimCLR") == [78.64, 79.96, 79.78, 79.42]
+    assert figures("imagenet100", 8, "iSogCLR") == [80.82, 80.90, 80.86, 81.14]
+    assert figures("cifar10", 9, "iSogCLR") == [88.98, 89.03, 88.99, 88.75]
+    assert figures("cifar100", 9, "iSogCLR") == [63.02, 63.12, 63.27, 63.82]
+    assert figures("imagenet100", 9, "iSogCLR") == [80.70, 80.96, 80.54, 80.18]
+    assert figures("cifar10-lt", 9, "iSogCLR") == [77.86, 78.05, 78.31, 78.37]
+    assert figures("cifar100-lt", 9, "iSogCLR") == [52.60, 52.75, 52.92, 53.04]
+    assert figures("inaturalist", 9, "iSogCLR") == [92.13, 92.30, 92.79, 92.66]
+    assert not any(row.variant for row in paper_rows("cifar10", LINEAR))
+
+
+def linear_result(value: float, images: int = 10_000) -> Result:
+    metrics = dict.fromkeys(metric_names(LINEAR), value)
+    identity = Identity("resnet18", loss="isogclr", pretrained=False, seed=0, epoch=400)
+    return Result("cifar10-lt", LINEAR, "/logs/run/checkpoints/epoch_400.pt", identity, images, True, metrics)
+
+
+def test_a_linear_evaluation_is_compared_with_its_own_method() -> None:
+    text = as_text(tables_of([linear_result(0.8)]))
+    assert text.startswith("CIFAR10-LT, linear evaluation, 10,000 images, in percent")
+    assert text.splitlines()[1].split() == [
+        "epochs",
+        "top-1",
+        "top-5",
+        "per",
+        "class",
+        "head",
+        "middle",
+        "tail",
+        "kNN",
+    ]
+    assert text.count("minus") == 2  # 400 and 800 epochs of iSogCLR
+    lines = [line.split() for line in text.splitlines()]
+    assert ["minus", "iSogCLR", "400", "+1.63"] in lines
+    assert ["minus", "iSogCLR", "800", "+0.31"] in lines
+    assert any(line[:6] == ["Spectral", "CL", "(paper,", "table", "4)", "800"] for line in lines)
+    assert "ρ 0.4" not in text
+    assert "iSogCLR, τ_init 0.3, ρ 0.4 (paper, table 9)" in as_text(tables_of([linear_result(0.8)], ablations=True))
+    rows = list(csv.DictReader(io.StringIO(as_csv(tables_of([linear_result(0.8)])))))
+    assert rows[-1]["metric"] == "knn_acc1"
+    ours = next(row for row in rows if row["source"] == "ours" and row["metric"] == "acc1")
+    assert (ours["minus iSogCLR, 800 epochs"], ours["minus SimCLR, 800 epochs"]) == ("0.3100", "")
