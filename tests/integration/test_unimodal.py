@@ -1,4 +1,4 @@
-"""`python -m training.unimodal`: whole runs on folders of pictures; killed, stopped, on other ranks, bad data."""
+"""`python -m training.unimodal`: whole runs on folders of pictures: killed, stopped, other ranks, bad data."""
 
 from __future__ import annotations
 
