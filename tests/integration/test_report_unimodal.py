@@ -16,6 +16,7 @@ from PIL import Image
 
 from isogclr import demo_data
 from isogclr.cli import main
+from isogclr.models.embeddings import load_embedder
 from support.browser import open_page
 from support.picture_sets import write_folders, write_shards
 from support.unimodal_runs import long_tailed, make_unimodal_run, warmer_heads, write_coloured
@@ -122,6 +123,29 @@ def test_samples_and_negatives_have_classes(alone: Path) -> None:
     )
     assert "behind the projector" in seen
     assert re.search(r"τ 0\.\d+ class k00 \d+\.png", seen) is not None  # a card: class and key, once
+
+
+def test_negatives_are_those_of_the_projector(runs: Path, alone: Path) -> None:
+    """And neighbours and maps those of the backbone: computed again from the checkpoint."""
+    samples = columns(alone / "data" / "samples.csv")
+    rows, taus = (np.array(samples[name], float) for name in ("row", "image_temperature"))
+    pictures = [
+        Image.open(runs / "data" / shard / key).convert("RGB")
+        for shard, key in zip(samples["shard"], samples["key"], strict=True)
+    ]
+    embedder = load_embedder(runs / "long-tail" / "checkpoints" / "epoch_2.pt")
+    learned, compared = embedder.images(pictures)
+    saved = np.load(alone / "data" / "embeddings.npz")
+    np.testing.assert_allclose(saved["image"][np.argsort(saved["row"])], learned, atol=1e-5)
+    negatives = columns(alone / "data" / "hard_negatives.csv")
+    for place in range(0, len(negatives["weight"]), 17):
+        anchor = int(np.flatnonzero(rows == int(negatives["anchor_row"][place]))[0])
+        exponent = (compared @ compared[anchor]).astype(np.float64) / taus[anchor]
+        exponent[anchor] = -np.inf
+        weights = np.exp(exponent - exponent.max())
+        negative = rows == int(negatives["negative_row"][place])
+        expected = float(weights[negative][0] / weights.sum())
+        assert float(negatives["weight"][place]) == pytest.approx(expected, rel=1e-3)
 
 
 def test_maps_by_class(alone: Path) -> None:
