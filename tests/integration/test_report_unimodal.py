@@ -233,6 +233,10 @@ def test_labels_of_the_emoji(tmp_path: Path) -> None:
     page = report(tmp_path / "out", run, "--no-embeddings")
     assert "animals-nature" in columns(tmp_path / "out" / "data" / "classes.csv")["class"]
     assert "Search classes and captions" in page
+    with open_page(tmp_path / "out" / "report.html", tmp_path / "profile") as browser:
+        browser.find_element("id", "search").send_keys("animals-nature")  # in no caption, and in no key
+        shown = "return Array.from(document.querySelectorAll('tr:not([hidden]) > td.label'), td => td.innerText)"
+        assert set(browser.execute_script(shown)) == {"animals-nature"}
 
 
 def test_pictures_without_labels(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@
   const table = document.getElementById("sample-table");
   if (table) {
     const body = table.tBodies[0];
-    const words = (row) => Array.from(row.querySelectorAll("td.caption, td.place"), (cell) => cell.textContent).join(" ");
+    const words = (row) => Array.from(row.querySelectorAll("td.label, td.caption, td.place"), (cell) => cell.textContent).join(" ");
     const rows = Array.from(body.rows, (row) => ({ row, text: plain(words(row)) }));
     const search = document.getElementById("search");
     const found = document.getElementById("found");
