@@ -163,7 +163,7 @@ def _run_report(options: argparse.Namespace) -> None:
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("demo", help="train on emoji with iSogCLR and CLIP, compare, and write the report")
     parser.add_argument("--output", type=Path, default=Path("isogclr-demo"), help="folder (default: %(default)s)")
-    parser.add_argument("--epochs", type=positive, default=15, help="with each loss (default: %(default)s)")
+    parser.add_argument("--epochs", type=positive, default=8, help="with each loss (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     parser.set_defaults(run=_run_demo)
 

@@ -1,7 +1,11 @@
-"""`training.main`, with the rows of every step written down: one file per rank, one line per step."""
+"""A trainer with the rows of every step written down: one file per rank, one line per step.
+
+PROGRAM names its module, `training.main` if there is none.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -9,8 +13,6 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from training import main as trainer
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,7 +36,8 @@ def main(argv: Sequence[str]) -> int:
         return original(self, batches, schedule_step)
 
     Loop._step = recording  # type: ignore[method-assign]
-    return trainer.main(argv)
+    code: int = importlib.import_module(os.environ.get("PROGRAM", "training.main")).main(argv)
+    return code
 
 
 def recorded(folder: Path, ranks: int) -> list[list[list[int]]]:

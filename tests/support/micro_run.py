@@ -95,6 +95,11 @@ def arguments(model: str, train_data: str | None, logs: Path, name: str | None, 
         "device": "cpu",
         **flags,
     }
+    return command_line(values)
+
+
+def command_line(values: Mapping[str, Any]) -> list[str]:
+    """Flags by name; one of None is left out, one of True has no value."""
     line = []
     for flag, value in values.items():
         if value is None or value is False:

@@ -151,8 +151,8 @@ class ShardPictures(Pictures):
         return self._ids[int(self._contents.shard[place])], self._contents.keys[place]
 
     def read(self, row: int) -> Image.Image:
-        """By seeking in a local shard. Of any other kind, compressed or elsewhere, the last shard is kept in memory:
-        pictures in the order of the data cost one reading of each."""
+        """By seeking in a local shard. Of any other kind, compressed or elsewhere, the last one is kept in memory:
+        pictures in the order of the data cost one reading of each shard."""
         place = self._place(row)
         contents = self._contents
         number = int(contents.shard[place])

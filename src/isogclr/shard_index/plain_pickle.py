@@ -130,8 +130,8 @@ class _Reader:
             )
 
     def result(self) -> Any:
-        if len(self._stack) != 1:
-            raise PlainPickleError(f"it leaves {len(self._stack)} values, expected one")
+        if len(self._stack) != 1 or isinstance(self._stack[0], _Global | _Dtype | _Blob | _Mark):
+            raise PlainPickleError(f"it leaves {len(self._stack)} values, expected one, of plain data")
         return _plain(self._stack[0])
 
     def _push_bytes(self, content: str | bytes, start: int) -> None:
@@ -156,7 +156,8 @@ class _Reader:
         return found
 
     def _since_mark(self) -> list[Any]:
-        count = next(place for place, value in enumerate(reversed(self._stack)) if isinstance(value, _Mark))
+        above = (place for place, value in enumerate(reversed(self._stack)) if isinstance(value, _Mark))
+        count = next(above, len(self._stack) + 1)  # one more than there are: an error
         taken = self._take(count)
         self._stack.pop()
         return taken

@@ -77,7 +77,7 @@ def _add_data(group: _Group) -> None:
     )
     group.add(
         "--imbalance",
-        "train on a long-tailed subset: the first class keeps X times as many pictures as the last; 100 in the paper",
+        "train on a long-tailed subset: the first class keeps X times as many pictures as the last; paper: 100",
         "all pictures",
         type=float,
         metavar="X",

@@ -99,13 +99,14 @@ UNIMODAL_RUN_PRESETS: Mapping[str, Preset] = {
             "label": "group",
             "backbone": "tiny",
             "projector": "256-128",
-            "batch_size": 128,
+            "batch_size": 64,
             "epochs": 4,
             "opt": "adamw",
             "lr": 2e-3,
             "warmup_epochs": 0.5,
             "workers": 2,
-            "log_every_n_steps": 10,
+            "val_frequency": 2,
+            "log_every_n_steps": 20,
         }
     ),
 }

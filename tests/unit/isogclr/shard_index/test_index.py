@@ -17,7 +17,7 @@ from isogclr.shard_index.build import BuildSummary, build_index
 from isogclr.shard_index.index import Location, ShardIndex
 from isogclr.shard_index.pool import default_workers
 from isogclr.shard_index.rows import PositionRows
-from support.shard_writing import write_pairs
+from support.shard_writing import write_pairs, write_shard
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         urls.append(Path(url).name)
         return original(url)
 
-    monkeypatch.setattr("isogclr.shard_index.pool.list_shard", recording)
+    monkeypatch.setattr("isogclr.shard_index.pool.list_samples", recording)
     return urls
 
 
@@ -119,7 +119,7 @@ def test_processes_are_started_only_where_they_pay(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_error_in_a_worker_names_the_shard(data: Path) -> None:
-    (data / "2.tar").mkdir()
+    write_shard(data / "2.tar", [("a.__key__", b"b")])
     with pytest.raises(Exception, match=r"2\.tar can not be read") as error:
         build_index(f"{data}/{{0..2}}.tar", data.parent / "index", workers=2)
     assert type(error.value).__name__ == "ShardIndexError"
@@ -412,7 +412,7 @@ def test_two_builders_at_once(data: Path, monkeypatch: pytest.MonkeyPatch) -> No
             build(data, "1.tar")
         return listing.list_shard(url)
 
-    monkeypatch.setattr("isogclr.shard_index.pool.list_shard", intrude)
+    monkeypatch.setattr("isogclr.shard_index.pool.list_samples", intrude)
     assert build(data, "0.tar").new_rows == 3
 
 

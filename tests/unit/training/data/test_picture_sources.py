@@ -29,13 +29,14 @@ SUBSETS = (False, True)
 
 @pytest.fixture(scope="module")
 def sets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pictures]:
-    """60 pictures of three classes in each layout."""
+    """60 pictures in each layout: three classes, and the ten of CIFAR."""
     folder = tmp_path_factory.mktemp("pictures")
     labels = [number % 3 for number in range(60)]
+    ten = [number % 10 for number in range(60)]
     shards = [labels[start : start + 10] for start in range(0, 60, 10)]
     paths = {
         "folders": str(write_folders(folder / "folders", {"a": 20, "b": 20, "c": 20})),
-        "cifar": str(write_cifar10(folder / "cifar", random_pixels(60), labels)),
+        "cifar": str(write_cifar10(folder / "cifar", random_pixels(60), ten)),
         "shards": write_shards(folder / "shards", shards),
     }
     return {
@@ -71,7 +72,7 @@ class TestAll:
         rows = drawn(read(data.epoch(0)))
         wanted = rows_of(sets[layout], is_subset)
         assert set(rows) <= wanted
-        assert len(wanted) == (35 if is_subset else 60)
+        assert len(wanted) == ({"cifar": 29}.get(layout, 35) if is_subset else 60)
         assert len(set(rows)) > len(wanted) - 2 * BATCH  # but for the last ones, that fill no batch
         assert data.rows == 60
         assert rows != drawn(read(data.epoch(1)))
@@ -172,12 +173,13 @@ def test_pictures_that_can_not_be_decoded_are_left_out_and_counted(tmp_path: Pat
     (root / "b" / "large.png").write_bytes(encoded(0, (64, 30)))
     pictures = open_pictures(str(root), ShardIndex.build(str(root), tmp_path / "index"))
     data = open_data(pictures, False)
-    rows = drawn(read(data.epoch(0)))
+    rows = [row for epoch in range(4) for row in drawn(read(data.epoch(epoch)))]
     bad = {row for row in range(14) if pictures.name(row) in (("a", "000.png"), ("b", "001.png"))}
     assert len(bad) == 2
     assert not set(rows) & bad
-    assert len(rows) == 12
-    assert data.undecodable == 2
+    assert len(rows) == 4 * 12
+    assert set(rows) == set(range(14)) - bad
+    assert data.undecodable >= 2
 
 
 def test_nothing_can_be_decoded(tmp_path: Path) -> None:
@@ -195,8 +197,8 @@ def test_a_batch_of_one(sets: dict[str, Pictures]) -> None:
 
 
 def test_fewer_pictures_than_a_batch(sets: dict[str, Pictures]) -> None:
-    with pytest.raises(DataError, match="an epoch of 35 samples has 0 batches"):
-        open_data(sets["cifar"], True, batch_size=36)
+    with pytest.raises(DataError, match="an epoch of 29 samples has 0 batches"):
+        open_data(sets["cifar"], True, batch_size=30)
 
 
 def test_fewer_shards_than_workers(sets: dict[str, Pictures]) -> None:

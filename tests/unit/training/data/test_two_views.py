@@ -80,7 +80,7 @@ def test_what_becomes_of_many() -> None:
     found = torch.stack([view(ramp) for _ in range(600)])
     grey = ((found[:, 0] - found[:, 1]).abs().amax(dim=(1, 2)) < 1e-6).float().mean()
     assert 0.14 < grey < 0.26
-    assert 0 <= found.min() < found.max() <= 1
+    assert 0 <= found.min() < found.max() < 1.001
     flipped = (found[:, 2, :, 0] < found[:, 2, :, -1]).float().mean()
     assert 0.35 < flipped < 0.65
 
