@@ -85,7 +85,7 @@ def execute(runs: Sequence[Run], results: Results, data: Path, work: Path, jobs:
             folder = work / run.folder
             measured = _in_process(run, data / run.data_set.folder, work)
             results.add(run, measured, time.monotonic() - started, commit)
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # heads on features leave nothing
             bar.set_postfix_str(f"{run.method} {run.setting_text}: {_headline(run, measured)}")
             bar.update()
 
@@ -179,6 +179,11 @@ def _train_and_measure(run: Run, data: Path, work: Path, log: str, sender: Any) 
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if run.data_set.task == "features":
+        from feature_training import train_and_measure  # noqa: PLC0415
+
+        sender.send(train_and_measure(run, data))
+        return
     from measure import measure  # noqa: PLC0415
     from training.main import main  # noqa: PLC0415
 
