@@ -101,7 +101,7 @@ def load_style(name: str, folder: Path) -> Style:
     }
     hexcodes = {icon: hexcode for hexcode, icon in read_json(package, "chars.json").items()}
     drawings = tuple(
-        Drawing(name, icon, _svg(icons, body), hexcodes.get(icon), categories.get(icon, ""))
+        Drawing(name, icon, svg(icons, body), hexcodes.get(icon), categories.get(icon, ""))
         for icon, body in sorted(icons["icons"].items())
         if not body.get("hidden")
     )
@@ -115,7 +115,7 @@ def has_skin_tone(drawing: Drawing) -> bool:
     return "skin-tone" in drawing.icon
 
 
-def _svg(icons: dict[str, Any], icon: dict[str, Any]) -> str:
+def svg(icons: dict[str, Any], icon: dict[str, Any]) -> str:
     """The drawing in a square that holds all of it, in the middle."""
     width = icon.get("width", icons.get("width", 16))
     height = icon.get("height", icons.get("height", 16))

@@ -170,7 +170,7 @@ def retrieval(training: Training, split: str) -> dict[str, float]:
     pairs = training.material.pairs[split]
     pictures, own = np.unique(pairs.image, return_inverse=True)
     images, texts = training.encoded(training.material.images[pictures], training.material.texts[pairs.text])
-    return recalls(images, texts, torch.from_numpy(own))
+    return recalls(images, texts, torch.arange(len(images)), torch.from_numpy(own))
 
 
 def temperatures(table: SampleState) -> Rows:

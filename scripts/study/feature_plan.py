@@ -1,0 +1,54 @@
+"""Heads on frozen features: which data sets, batches and lengths, and what every method may try.
+
+Eight trials for each method, on the validation part, with one seed. Whatever has γ is tried with memory and without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grid import DataSet, Flags, Method, settings
+
+BATCHES, LENGTHS = (128, 32, 512), (15, 40)
+LOG_RULE: Flags = {
+    "isogclr_temperature_optimizer": "log",
+    "isogclr_normalized_weights": True,
+    "isogclr_carry_mean": True,
+    "isogclr_temperature_init": 0.05,
+}
+PAPER_RULE: Flags = {"isogclr_temperature_rate": 0.001, "isogclr_temperature_init": 0.05}
+
+
+def data_sets() -> dict[str, DataSet]:
+    """Flickr8k at every batch and length. Learning rates of the plan are for 128 pairs, and grow with the root."""
+    return {
+        name: DataSet(name, "flickr8k-frozen", "features", {"batch_size": batch, "epochs": epochs})
+        for epochs in LENGTHS
+        for batch in BATCHES
+        for name in (f"flickr8k-b{batch}-e{epochs}",)
+    }
+
+
+def methods(data_set: DataSet) -> dict[str, Method]:
+    """By name; `isogclr` has the paper's rule for τ, `isogclr-log` ours."""
+    scale = (data_set.flags["batch_size"] / 128) ** 0.5
+    rates = tuple(round(rate * scale, 6) for rate in (0.0005, 0.001, 0.002, 0.004))
+    two = rates[1:3]
+    trials: dict[str, tuple[Mapping[str, Any], ...]] = {
+        "clip": settings(lr=rates, wd=(0.1, 1.0)),
+        "siglip": settings(lr=rates, wd=(0.1, 1.0)),
+        "cyclip": tuple(
+            {"lr": lr, "cyclip_in_modal_weight": weight, "cyclip_cross_modal_weight": weight}
+            for lr in two
+            for weight in (0.01, 0.05, 0.25, 1.0)
+        ),
+        "sogclr": settings(lr=two, sogclr_temperature=(0.03, 0.05), sogclr_gamma=(0.8, 1.0)),
+        "isogclr": _with(PAPER_RULE, settings(lr=two, isogclr_rho=(2.0, 3.0), isogclr_gamma=(0.8, 1.0))),
+        "isogclr-log": _with(LOG_RULE, settings(lr=two, isogclr_rho=(2.0, 3.0), isogclr_gamma=(0.8, 1.0))),
+    }
+    return {name: Method(name, name.split("-")[0], found) for name, found in trials.items()}
+
+
+def _with(rule: Flags, trials: tuple[Flags, ...]) -> tuple[Flags, ...]:
+    return tuple({**rule, **one} for one in trials)
