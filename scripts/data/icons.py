@@ -41,9 +41,44 @@ PACKAGE = "@iconify/json@2.2.535"
 PIXELS = 32
 LEFT_OUT = ("Emoji", "Logos", "Flags / Maps")  # categories: other studies, brand names, names of countries
 STYLE = frozenset(
-    """outline outlined filled fill line lined solid bold thin light duotone regular sharp round rounded twotone linear
-    broken bulk stroke color colored flat mono monotone alt variant baseline mini micro sm lg xl small large medium
-    """.split()
+    [
+        "outline",
+        "outlined",
+        "filled",
+        "fill",
+        "line",
+        "lined",
+        "solid",
+        "bold",
+        "thin",
+        "light",
+        "duotone",
+        "regular",
+        "sharp",
+        "round",
+        "rounded",
+        "twotone",
+        "linear",
+        "broken",
+        "bulk",
+        "stroke",
+        "color",
+        "colored",
+        "flat",
+        "mono",
+        "monotone",
+        "alt",
+        "variant",
+        "baseline",
+        "mini",
+        "micro",
+        "sm",
+        "lg",
+        "xl",
+        "small",
+        "large",
+        "medium",
+    ]
 )
 HELD_OUT = {"validation": 0.05, "test": 0.1}  # shares of the authors, by a hash of their names
 

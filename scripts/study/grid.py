@@ -16,8 +16,8 @@ class DataSet:
 
     Args:
         folder: below the folder of all data: `train-*.tar`, `validation-*.tar`, `test-*.tar`, `sizes.json`.
-        task: `retrieval` (recall between pictures and captions), `zero-shot` (needs `classes.json`), or `features`:
-            retrieval, with heads trained in memory on frozen features (`feature_training.py`).
+        task: `retrieval` (recall between pictures and captions), `zero-shot` (needs `classes.json`), or
+            retrieval in memory: `features` (heads on frozen features) or `icons` (from scratch).
         flags: of `training.main`; `{folder}` stands for the folder.
         fixed_pictures: no augmentation, so that an example can be kept from epoch to epoch.
         train_shards: only the first so many; None takes all.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import ctypes
+import importlib
 import json
 import math
 import multiprocessing
@@ -26,6 +27,7 @@ COLUMNS = (
     *("part", "data_set", "method", "loss", "setting", "seed", "split", "epoch", "metric", "value"),
     *("seconds", "commit"),
 )
+IN_MEMORY = {"features": "feature_training", "icons": "icon_training"}  # tasks that need no shards, by module
 KEY = ("part", "data_set", "method", "setting", "seed", "split")
 # Processes are forked with torch loaded: importing it takes longer than some of the runs.
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -179,10 +181,9 @@ def _train_and_measure(run: Run, data: Path, work: Path, log: str, sender: Any) 
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
-    if run.data_set.task == "features":
-        from feature_training import train_and_measure  # noqa: PLC0415
-
-        sender.send(train_and_measure(run, data))
+    if run.data_set.task in IN_MEMORY:
+        trained = importlib.import_module(IN_MEMORY[run.data_set.task])
+        sender.send(trained.train_and_measure(run, data))
         return
     from measure import measure  # noqa: PLC0415
     from training.main import main  # noqa: PLC0415
