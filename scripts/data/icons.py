@@ -4,10 +4,9 @@
     python scripts/data/icons.py iconify-json-2.2.535.tgz DATA/icons
 
 Emoji and logos are left out, and so are aliases. Of each set one icon per name without words of style ("outline",
-"filled", "24"): the shortest name, which is the plainest. The caption is that name with spaces for hyphens. The sets of
-some authors are kept apart, whole, for validation and for testing: a method is tested on drawings by hands that it
-has never seen. Each set
-has its own licence, listed in `sets.json`; nothing of it is in this repository.
+"filled", "24"): the shortest name, which is the plainest. The caption is that name with spaces for hyphens. The sets
+of some authors are kept apart, whole, for validation and for testing: a method is tested on drawings by hands that it
+has never seen. Each set has its own licence, listed in `sets.json`; nothing of it is in this repository.
 
 What is written:
 
@@ -41,44 +40,12 @@ PACKAGE = "@iconify/json@2.2.535"
 PIXELS = 32
 LEFT_OUT = ("Emoji", "Logos", "Flags / Maps")  # categories: other studies, brand names, names of countries
 STYLE = frozenset(
-    [
-        "outline",
-        "outlined",
-        "filled",
-        "fill",
-        "line",
-        "lined",
-        "solid",
-        "bold",
-        "thin",
-        "light",
-        "duotone",
-        "regular",
-        "sharp",
-        "round",
-        "rounded",
-        "twotone",
-        "linear",
-        "broken",
-        "bulk",
-        "stroke",
-        "color",
-        "colored",
-        "flat",
-        "mono",
-        "monotone",
-        "alt",
-        "variant",
-        "baseline",
-        "mini",
-        "micro",
-        "sm",
-        "lg",
-        "xl",
-        "small",
-        "large",
-        "medium",
-    ]
+    (
+        *("outline", "outlined", "filled", "fill", "line", "lined", "solid", "bold", "thin", "light", "duotone"),
+        *("regular", "sharp", "round", "rounded", "twotone", "linear", "broken", "bulk", "stroke", "color"),
+        *("colored", "flat", "mono", "monotone", "alt", "variant", "baseline", "mini", "micro", "sm", "lg", "xl"),
+        *("small", "large", "medium"),
+    )
 )
 HELD_OUT = {"validation": 0.05, "test": 0.1}  # shares of the authors, by a hash of their names
 

@@ -2,14 +2,14 @@
 
     python scripts/study/age_of_s.py DATA/flickr8k-frozen --batch-size 128 --epochs 15 >> docs/study/age_of_s.csv
 
-A run (SogCLR, fixed τ, no memory) makes a path of features. Along that path several ways of remembering are kept side by
-side: each sees the same batch estimates log g_i at the same visits, and none of them changes the path. At some steps of
-each epoch the exact log g_i of the batch's samples over all training pairs is computed, which frozen encoders allow, and
-the errors of all of them are written down:
+A run (SogCLR, fixed τ, no memory) makes a path of features. Along that path several ways of remembering are kept
+side by side: each sees the same batch estimates log g_i at the same visits, and none of them changes the path. At
+some steps of each epoch the exact log g_i of the batch's samples over all training pairs is computed, which frozen
+encoders allow, and the errors of all of them are written down:
 
-    γ                   the paper's moving average, eq. 12; 1 keeps no memory, and its error is that of a batch
-    γ, drift            the same, with the mean of log g over recent batches taken off when s is stored, and added when used
-    sigmoid             γ_i = sigmoid(log g_i − log s_i): a visit that finds more than is remembered counts more
+    gamma          the paper's moving average, eq. 12; 1 keeps no memory, and its error is that of a batch
+    gamma, drift   the same, but the mean of log g over recent batches is taken off when s is stored, added when used
+    sigmoid        γ_i = sigmoid(log g_i − log s_i): a visit that finds more than is remembered counts more
 """
 
 from __future__ import annotations

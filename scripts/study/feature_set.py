@@ -46,9 +46,8 @@ class FeatureSet:
             chosen = values[np.unique(used)].astype(np.float64)
             scaled = (values - chosen.mean(axis=0)) / (chosen.std(axis=0) + 1e-6)
             np.save(partial / f"{name}.npy", np.clip(scaled, -8, 8).astype(np.float16))
-        columns = {
-            f"{name}_{side}": getattr(one, side) for name, one in self.pairs.items() for side in ("image", "text")
-        }
+        columns = {f"{name}_image": one.image for name, one in self.pairs.items()}
+        columns |= {f"{name}_text": one.text for name, one in self.pairs.items()}
         np.savez(partial / "pairs.npz", **columns)
         lines = "".join(" ".join(caption.split()) + "\n" for caption in self.captions)
         (partial / "texts.txt").write_text(lines, encoding="utf-8")

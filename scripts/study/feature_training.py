@@ -1,7 +1,7 @@
 """Heads on frozen features, trained in memory.
 
-The paper's setting in small, at a tenth of the cost of `training.main` over shards of features. A head is two layers
-with a GELU between. A sample is a pair: a photo with five captions has five rows.
+The paper's setting in small, at a tenth of the cost of `training.main` over shards of features. A head is two
+layers with a GELU between. A sample is a pair: a photo with five captions has five rows.
 """
 
 from __future__ import annotations

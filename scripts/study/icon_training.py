@@ -1,8 +1,8 @@
 """Icons and their names, from scratch: a convolutional network of three layers, and a bag of words.
 
-What `scripts/data/icons.py` has written, in memory. Tested on icons of authors that were not trained on: an icon finds
-its name among all names of the split, a name any icon that has it. Also by how common a name is: thirds of the queries
-by the mean logarithm of how often their words stand in training.
+What `scripts/data/icons.py` has written, in memory. Tested on icons of authors that were not trained on: an icon
+finds its name among all names of the split, a name any icon that has it. Also by how common a name is: thirds of
+the queries by the mean logarithm of how often their words stand in training.
 """
 
 from __future__ import annotations

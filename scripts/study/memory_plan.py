@@ -1,6 +1,7 @@
-"""Trainings in memory: Flickr8k behind frozen encoders, icons from scratch; which batches and lengths, which trials.
+"""Trainings in memory: Flickr8k behind frozen encoders, icons from scratch; batches, lengths, trials.
 
-Eight trials for each method, on the validation part, with one seed. Whatever has γ is tried with memory and without.
+Eight trials for each method, on the validation part, with one seed. Whatever has γ is tried with memory and without
+it.
 """
 
 from __future__ import annotations
@@ -25,11 +26,10 @@ PAPER_RULE: Flags = {"isogclr_temperature_rate": 0.001, "isogclr_temperature_ini
 def data_sets() -> dict[str, DataSet]:
     """In the order in which they are studied."""
     flickr = [
-        DataSet(
-            f"flickr8k-b{batch}-e{epochs}", "flickr8k-frozen", "features", {"batch_size": batch, "epochs": epochs}
-        )
+        DataSet(f"flickr8k-b{batch}-e{epochs}", "flickr8k-frozen", "features", flags)
         for epochs in FLICKR_EPOCHS
         for batch in FLICKR_BATCHES
+        for flags in ({"batch_size": batch, "epochs": epochs},)
     ]
     icons = [
         DataSet(f"icons-{name}-b{batch}", "icons", "icons", _icon_flags(pairs, batch))

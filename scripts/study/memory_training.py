@@ -1,7 +1,7 @@
 """A training whose data are in memory, with the losses of the library: the loop of the README, and no more.
 
-AdamW, linear warm-up, cosine to 0, no augmentation. What a sample is and which networks look at it: `feature_training.py`
-(heads on frozen features) and `icon_training.py` (small networks from scratch).
+AdamW, linear warm-up, cosine to 0, no augmentation. What a sample is and which networks look at it:
+`feature_training.py` (heads on frozen features) and `icon_training.py` (small networks from scratch).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recall between pictures and captions, where a picture may have several captions, and a caption several pictures."""
+"""Recall between pictures and captions; a picture may have several captions, a caption several pictures."""
 
 from __future__ import annotations
 
