@@ -4,9 +4,9 @@
     python scripts/data/icons.py iconify-json-2.2.535.tgz DATA/icons
 
 Emoji and logos are left out, and so are aliases. Of each set one icon per name without words of style ("outline",
-"filled", "24"): the shortest name, which is the plainest. The caption is that name with spaces for hyphens. The sets
-of some authors are kept apart, whole, for validation and for testing: a method is tested on drawings by hands that it
-has never seen. Each set has its own licence, listed in `sets.json`; nothing of it is in this repository.
+"filled", "24"): the shortest name, which is the plainest. The caption is that name with spaces for hyphens. The
+sets of some authors are kept apart, whole, for validation and for testing: a method is tested on drawings by hands
+that it has never seen. Each set has its own licence, listed in `sets.json`; nothing of it is in this repository.
 
 What is written:
 

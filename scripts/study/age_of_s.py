@@ -8,7 +8,7 @@ some steps of each epoch the exact log g_i of the batch's samples over all train
 encoders allow, and the errors of all of them are written down:
 
     gamma          the paper's moving average, eq. 12; 1 keeps no memory, and its error is that of a batch
-    gamma, drift   the same, but the mean of log g over recent batches is taken off when s is stored, added when used
+    gamma, drift   the same, but the mean of log g over recent batches is taken off when s is stored and added later
     sigmoid        γ_i = sigmoid(log g_i − log s_i): a visit that finds more than is remembered counts more
 """
 
