@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import resvg_py
 from PIL import Image
 
 REGISTRY_NAMES = {
@@ -130,6 +129,8 @@ def svg(icons: dict[str, Any], icon: dict[str, Any]) -> str:
 
 def render(drawing: Drawing, pixels: int) -> Image.Image:
     """RGB on white, `pixels` wide and high."""
+    import resvg_py  # noqa: PLC0415 (only where something is drawn)
+
     data = resvg_py.svg_to_bytes(
         svg_string=drawing.svg, width=pixels, height=pixels, background="#ffffff", skip_system_fonts=True
     )
