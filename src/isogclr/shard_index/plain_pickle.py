@@ -76,7 +76,9 @@ def read_plain(path: Path) -> Any:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             reader = _Reader()
             try:
-                for instruction, argument, position in pickletools.genops(cast("Any", mapped)):  # reads as a file does
+                for instruction, argument, position in pickletools.genops(
+                    cast("Any", mapped)
+                ):  # reads as a file does
                     reader.follow(instruction.name, argument, position or 0)
             except PlainPickleError:
                 raise
