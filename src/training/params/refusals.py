@@ -29,7 +29,7 @@ def refusals(ours: Namespace, theirs: Namespace) -> list[str]:
         *_conflicting_losses(ours, theirs),
         *_missing_parts(ours, theirs),
         *_bad_numbers(ours, theirs),
-        *_bad_divergence(ours, theirs),
+        *divergence_problems(ours, theirs),
         *_bad_optimizer(theirs),
     ]
 
@@ -162,7 +162,7 @@ def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
     return found
 
 
-def _bad_divergence(ours: Namespace, theirs: Namespace) -> list[str]:
+def divergence_problems(ours: Namespace, theirs: Namespace) -> list[str]:
     found = []
     factor = ours.rollback_lr_factor
     if factor is not None and not 0 < factor < 1:

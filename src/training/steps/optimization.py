@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -179,7 +179,8 @@ def _with_momentum(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
         {"params": [value for value in trained if value.ndim >= 2], "weight_decay": settings.weight_decay},
     ]
     options: dict[str, Any] = {"lr": settings.lr, "momentum": settings.momentum, "nesterov": settings.nesterov}
-    return Lars(groups, **options) if settings.name == "lars" else SGD(groups, **options)
+    kind: Callable[..., Optimizer] = Lars if settings.name == "lars" else SGD
+    return kind(groups, **options)
 
 
 def _is_gain_or_bias(name: str, value: Tensor) -> bool:

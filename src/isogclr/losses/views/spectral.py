@@ -6,7 +6,6 @@ import math
 
 import torch
 from torch import Tensor
-from torch.linalg import vector_norm
 
 from isogclr.config import SpectralConfig
 from isogclr.distributed import Ranks
@@ -63,12 +62,13 @@ def _negatives(pairs: Pairs, anchors: Tensor, candidates: Tensor) -> Tensor:
 
 def _cut(features: Tensor, limit: float) -> Tensor:
     """Of length `limit` at most."""
-    length: Tensor = vector_norm(features, dim=1, keepdim=True)
-    return features.mul(limit).div(length.clamp(min=limit))
+    length = features.norm(dim=1, keepdim=True)
+    cut: Tensor = features * (limit / length.clamp(min=limit))
+    return cut
 
 
 def _through_cut(features: Tensor, gradient: Tensor, limit: float) -> Tensor:
     """∂/∂z of what has the gradient in the cut features: where it was cut, z has no effect along itself."""
-    length = vector_norm(features, dim=1, keepdim=True)
+    length = features.norm(dim=1, keepdim=True)
     along = features * ((features * gradient).sum(dim=1, keepdim=True) / length.square())
     return torch.where(length > limit, (gradient - along) * (limit / length), gradient)

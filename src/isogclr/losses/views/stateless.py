@@ -92,8 +92,8 @@ class StatelessViewLoss(ContrastiveLoss):
             rows = check_rows(rows, first.shape[0], values=self.config.validate).to(first.device, non_blocking=True)
         differentiable = torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
         with torch.no_grad(), kernel.exact_products(first.device.type):
-            found = self._evaluate(self.ranks, first.detach(), second.detach(), rows, differentiable)
-        value, batch = found.value, first.shape[0]
-        if found.first is not None and found.second is not None:
-            value = kernel.attach_gradients(value, [first, second], [found.first[:batch], found.second[:batch]])
+            value, *found = self._evaluate(self.ranks, first.detach(), second.detach(), rows, differentiable)
+        own = [gradient[: first.shape[0]] for gradient in found if gradient is not None]
+        if len(own) == len(found):
+            value = kernel.attach_gradients(value, [first, second], own)
         return LossOutput(keep_in_graph(value, logit_scale, logit_bias))
