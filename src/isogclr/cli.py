@@ -209,7 +209,10 @@ def _add_index(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _add_index_build(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     build = actions.add_parser("build", help="build an index, or bring it up to date; rows never move")
     build.add_argument("index", help="directory of the index")
-    build.add_argument("sources", help="shards or table, as in open_clip's --train-data (braces, ::)")
+    build.add_argument(
+        "sources",
+        help="shards or table, as in open_clip's --train-data (braces, ::); a folder of pictures or CIFAR's",
+    )
     build.add_argument(
         "--workers", type=int, default=None, help="processes that read (default: up to one for each core)"
     )
@@ -263,13 +266,13 @@ def _run_index_info(options: argparse.Namespace) -> None:
 
 def _run_index_verify(options: argparse.Namespace) -> None:
     from isogclr.shard_index.index import ShardIndex  # noqa: PLC0415
-    from isogclr.shard_index.patterns import expand_sources  # noqa: PLC0415
+    from isogclr.shard_index.picture_layouts import picture_shards  # noqa: PLC0415
 
     index = ShardIndex.load(options.index)
     index.verify()
     print(f"the index is whole: {index.number_of_rows:,} rows, fingerprint {index.fingerprint}")
     if options.shards is not None or options.all_shards:
-        urls = None if options.shards is None else expand_sources(options.shards)
+        urls = None if options.shards is None else picture_shards(options.shards)
         index.verify_shards(urls, workers=options.workers, progress=True)
         print("the shards are those that it was built from (a table: by its size)")
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -133,7 +134,10 @@ class LongTail:
             if body.pop("format") != _FORMAT:
                 raise ValueError("another format")
             digest = body.pop("digest")
-            found = cls(**{name: tuple(one) if isinstance(one, list) else one for name, one in body.items()})
+            fields: dict[str, Any] = {
+                name: tuple(one) if isinstance(one, list) else one for name, one in body.items()
+            }
+            found = cls(**fields)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(
                 f"{path} is no list of kept pictures ({error}): restore it, or start a new run"

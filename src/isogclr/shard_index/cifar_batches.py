@@ -58,7 +58,7 @@ class CifarBatch:
     labels: npt.NDArray[np.int64]
 
     def digest(self) -> bytes:
-        found = hashlib.blake2b(np.ascontiguousarray(self.pixels), digest_size=16)
+        found = hashlib.blake2b(np.ascontiguousarray(self.pixels).data, digest_size=16)
         found.update(self.labels.astype("<i8").tobytes())
         return found.digest()
 

@@ -14,7 +14,7 @@ import pickletools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 _SMALL = 1 << 12  # longer bytes are the payload of an array: their place is kept, not they
 _RECONSTRUCT, _NDARRAY, _DTYPE = "_reconstruct", "ndarray", "dtype"
@@ -76,7 +76,9 @@ def read_plain(path: Path) -> Any:
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             reader = _Reader()
             try:
-                for instruction, argument, position in pickletools.genops(mapped):
+                for instruction, argument, position in pickletools.genops(
+                    cast("Any", mapped)
+                ):  # reads as a file does
                     reader.follow(instruction.name, argument, position or 0)
             except PlainPickleError:
                 raise
