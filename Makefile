@@ -26,7 +26,7 @@ demo: $(READY)  ## the shortest demonstration of what there is
 	$(BIN)/isogclr demo
 
 test: $(READY)  ## the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 
 lint: $(READY)  ## ruff: style and formatting
 	$(BIN)/ruff check .
