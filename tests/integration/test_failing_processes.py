@@ -51,9 +51,9 @@ def assert_ends_well(job: Job, words: str, killed: int | None = None) -> None:
 
 
 def assert_resumable(line: list[str], folder: Path, ranks: int) -> None:
-    """The last commit is whole, and a run goes on from it."""
+    """The last commit is whole, and a run goes on from it, maybe with the next epoch."""
     before = last_commit(folder / "logs" / "failing").training["step"]
-    stopping = {"module": "saboteurs.stopping", "environment": {"STOP_AT": "1"}, "expected": STOPPED}
+    stopping = {"module": "saboteurs.stopping", "environment": {"STOP_AT": "2"}, "expected": STOPPED}
     job = run(line, folder, ranks=ranks, **stopping)
     assert f"step {before}, " in job.text
     assert last_commit(folder / "logs" / "failing").training["step"] > before
@@ -155,14 +155,13 @@ def test_resume_on_a_full_disk(
 
 
 def test_tensorboard_on_a_full_disk(small_disk: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Its thread may meet the disk first, and says nothing. It writes every two minutes, and when it is closed."""
+    """Its thread meets the disk first, and says nothing."""
     settings = params.parse(["--train-data", "a.tar", "--report-to", "tensorboard"])[0].run
     full_disk.leave_to_main_thread()
     metrics = MetricLog(small_disk, settings, True, "name", {})
     fill(small_disk / "ballast", 0)
-    metrics._scalars({f"loss {number}": 1.0 for number in range(1000)}, 1)
     with pytest.raises(StorageFullError, match="could not write events for TensorBoard: the disk is full"):
-        metrics.close()
+        metrics.train(1, {f"loss {number}": 1.0 for number in range(1000)}, {})
     with pytest.raises(StorageFullError, match="could not write events for TensorBoard: the disk is full"):
         MetricLog(small_disk, settings, True, "name", {})
     assert "Traceback" not in capfd.readouterr().err
