@@ -8,7 +8,7 @@ import warnings
 
 from benchmarks import measure
 
-PARTS = ("loss", "temperatures", "index", "store", "data", "retrieval", "end_to_end")
+PARTS = ("loss", "views", "temperatures", "index", "store", "data", "retrieval", "end_to_end")
 
 
 def main(names: list[str]) -> int:

@@ -33,8 +33,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
-from tqdm import tqdm
 
+from isogclr.progress_bars import progress_bar
 from isogclr.shard_index.tar_samples import samples_by_key
 
 SIDE = 21  # 21 · 21 · 3 = 1323 bytes hold 1280 numbers
@@ -76,7 +76,9 @@ def write(shards: list[Path], folder: Path, final: Path) -> None:
     """Encode all shards; numbers are scaled by what the training shards hold."""
     samples = {shard: list(read(shard)) for shard in shards}
     encode_images = image_encoder()
-    images = {shard: encode_images([one.image for one in samples[shard]]) for shard in tqdm(shards, unit="shard")}
+    images = {
+        shard: encode_images([one.image for one in samples[shard]]) for shard in progress_bar(shards, unit="shard")
+    }
     training = np.concatenate([images[shard] for shard in shards if shard.name.startswith("train-")])
     mean, deviation = training.mean(axis=0), training.std(axis=0) + 1e-6
     for shard in shards:
@@ -124,7 +126,7 @@ def encode_texts(captions: list[str]) -> Features:
     tokenizer = AutoTokenizer.from_pretrained(get_model_path())
     model = AutoModel.from_pretrained(get_model_path()).eval()
     found = []
-    for start in tqdm(range(0, len(captions), BATCH), unit="batch of captions"):
+    for start in progress_bar(range(0, len(captions), BATCH), unit="batch of captions"):
         tokens = tokenizer(captions[start : start + BATCH], padding=True, truncation=True, return_tensors="pt")
         with torch.inference_mode():
             states = model(**tokens).last_hidden_state

@@ -13,7 +13,9 @@
 #   ISOGCLR_SRUN        further options of srun, e.g. --container-image=…
 #   MASTER_ADDR, MASTER_PORT    to choose them yourself
 
-STOPPED=75 # exit code of the trainer: stopped on request, after a commit
+# Exit codes of the trainer.
+STOPPED=75  # stopped on request, after a commit
+DIVERGED=76 # loss or weights are not finite: the same command would do the same again
 
 say() { echo "launch.sh: $*"; }
 
@@ -136,6 +138,7 @@ train() {
     "$STOPPED") requeue "it was stopped on request, after a commit" ;;
     138 | 143) requeue "a signal (exit code $code) ended it before it could handle signals" ;;
     2) say "the command line was refused; not requeued" ;;
+    "$DIVERGED") say "it has diverged; not requeued: its message says what to change" ;;
     *)
         if [[ "$after" != "$before" ]]; then
             requeue "it failed with exit code $code, after it had made progress ($after)"

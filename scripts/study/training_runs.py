@@ -20,7 +20,8 @@ from threading import Lock
 from typing import Any
 
 from grid import Run
-from tqdm import tqdm
+
+from isogclr.progress_bars import progress_bar
 
 COLUMNS = (
     *("part", "data_set", "method", "loss", "setting", "seed", "split", "epoch", "metric", "value"),
@@ -80,7 +81,7 @@ def execute(runs: Sequence[Run], results: Results, data: Path, work: Path, jobs:
     if not unique:
         return
     commit, title = _commit(), f"{unique[0].part}, {unique[0].data_set.name}"
-    with tqdm(total=len(unique), desc=title, unit="run") as bar, ThreadPoolExecutor(jobs) as pool:
+    with progress_bar(total=len(unique), desc=title, unit="run") as bar, ThreadPoolExecutor(jobs) as pool:
 
         def one(run: Run) -> None:
             started = time.monotonic()

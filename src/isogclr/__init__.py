@@ -16,6 +16,7 @@ Reading order:
     report/         `isogclr report`
     demo.py         `isogclr demo`, on the emoji of demo_data/
     cli.py          the command `isogclr`; cli_evaluation.py: those of its parts that measure and hand on models
+                    progress_bars.py: bars on a terminal, lines in a log
     errors.py       every exception
 """
 

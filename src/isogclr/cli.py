@@ -118,7 +118,7 @@ def _add_report(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folder LOGS/NAME that training wrote")
     parser.add_argument("--output", type=Path, help="folder to write to (default: report in the first run)")
     parser.add_argument("--index", type=Path, help="shard index, if not where the run's configuration says")
-    parser.add_argument("--shards", metavar="PATTERN", help="where the shards are now, as in --train-data")
+    parser.add_argument("--shards", metavar="PATTERN", help="where the data is now, as in --train-data or --data")
     parser.add_argument(
         "--detail", metavar="NAME", help="run whose samples are shown (default: the first that can)"
     )
@@ -142,9 +142,9 @@ def _run_report(options: argparse.Namespace) -> None:
         ) from error
 
     def load_embedder(checkpoint: Path) -> Embed:
-        from isogclr.models.embeddings import Embedder  # noqa: PLC0415 (torch)
+        from isogclr.models import embeddings  # noqa: PLC0415 (torch)
 
-        return Embedder(checkpoint, options.model, options.device)
+        return embeddings.load_embedder(checkpoint, options.model, options.device)
 
     chosen = Options(
         index=options.index,
@@ -163,7 +163,7 @@ def _run_report(options: argparse.Namespace) -> None:
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("demo", help="train on emoji with iSogCLR and CLIP, compare, and write the report")
     parser.add_argument("--output", type=Path, default=Path("isogclr-demo"), help="folder (default: %(default)s)")
-    parser.add_argument("--epochs", type=positive, default=15, help="with each loss (default: %(default)s)")
+    parser.add_argument("--epochs", type=positive, default=8, help="with each loss (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     parser.set_defaults(run=_run_demo)
 

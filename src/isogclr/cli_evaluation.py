@@ -96,7 +96,7 @@ def add_linear(commands: _Commands) -> None:
         type=float,
         help="of the classifier's training pictures, 1 for all (default: the checkpoint's)",
     )
-    parser.add_argument("--long-tail-seed", type=int, help="which pictures stay (default: the checkpoint's)")
+    parser.add_argument("--imbalance-seed", type=int, help="which pictures stay (default: the checkpoint's)")
     parser.add_argument("--cached", action="store_true", help="features once, without augmentation: much faster")
     _add_linear_settings(parser)
     parser.add_argument(
@@ -124,12 +124,14 @@ def _add_linear_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_linear(options: argparse.Namespace) -> int:
-    from isogclr.evaluation.linear import LinearSettings  # noqa: PLC0415
+    from isogclr.evaluation.linear import LinearSettings  # noqa: PLC0415 (torch takes seconds to import)
     from isogclr.evaluation.linear_command import LinearRequest, run_linear  # noqa: PLC0415
+    from isogclr.evaluation.linear_measure import LinearPlan  # noqa: PLC0415
 
     settings = LinearSettings(
         epochs=options.epochs, lr=options.lr, batch_size=options.batch_size, seed=options.seed
     )
+    plan = LinearPlan(settings, options.cached, options.neighbours, options.knn_temperature)
     return run_linear(
         LinearRequest(
             checkpoints=tuple(options.checkpoint),
@@ -139,11 +141,8 @@ def _run_linear(options: argparse.Namespace) -> int:
             dataset=options.dataset,
             label=options.label,
             imbalance=options.imbalance,
-            long_tail_seed=options.long_tail_seed,
-            cached=options.cached,
-            settings=settings,
-            neighbours=options.neighbours,
-            temperature=options.knn_temperature,
+            long_tail_seed=options.imbalance_seed,
+            plan=plan,
             device=options.device,
             workers=options.workers,
             seeds=options.seeds,

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from isogclr.errors import InputError
 
-_FAILURE_KEY, _KNOWN_KEY = "isogclr/failure", "isogclr/failure-known"
+_FAILURE_KEY, _KNOWN_KEY, _STOP_KEY = "isogclr/failure", "isogclr/failure-known", "isogclr/stop"
+_TURN = timedelta(seconds=1)
 
 
 class PendingGather:
@@ -28,6 +29,17 @@ class PendingGather:
         if self._work is not None:
             self._work.wait()
         return self._everyone
+
+    def wait_awake(self) -> Tensor:
+        """`wait` in turns of a second: handlers of signals run in between, never inside a collective."""
+        while self._work is not None:
+            try:
+                self._work.wait(_TURN)
+                break
+            except RuntimeError:  # its turn is over, and the gather goes on; or it has failed
+                if self._work.is_completed():
+                    break
+        return self.wait()
 
 
 class Ranks:
@@ -65,6 +77,10 @@ class Ranks:
         work = dist.all_gather_into_tensor(everyone, own, group=self._group, async_op=True)
         self.bytes_received += (self.size - 1) * own.numel() * own.element_size()
         return PendingGather(everyone, own, work)
+
+    def gather_awake(self, own: Tensor) -> Tensor:
+        """`gather` on gloo, for as long as it takes: handlers of signals run meanwhile."""
+        return self.gather_later(own).wait_awake()
 
     @torch.no_grad()
     def sum(self, own: Tensor) -> Tensor:
@@ -144,6 +160,8 @@ class Messages:
 class FailureBoard:
     """Where the first rank that fails says why, for all to read: the rendezvous store, kept by rank 0.
 
+    A rank that was asked to stop says so here, too: others may wait for data meanwhile, and not for it.
+
     On a connection of its own, so that nobody who looks at it waits for a group that is being made.
     """
 
@@ -172,6 +190,15 @@ class FailureBoard:
     def acknowledged(self) -> int:
         """How many ranks know of it."""
         return 0 if self._store is None else int(self._store.add(_KNOWN_KEY, 0))
+
+    def ask_to_stop(self) -> None:
+        """Somebody has asked this rank: all should."""
+        if self._store is not None:
+            self._store.set(_STOP_KEY, "")
+
+    def is_asked_to_stop(self) -> bool:
+        """Whether some rank was asked. Raises RuntimeError as `first` does."""
+        return self._store is not None and bool(self._store.check([_STOP_KEY]))
 
 
 def is_lost_connection(error: BaseException) -> bool:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor
 
 from isogclr.losses import ContrastiveLoss
 from isogclr.shard_index import ShardIndex
 from isogclr.state import RowStore, schema_for
 from training.commits import resume
-from training.commits.commit import Commits, RunFacts
+from training.commits.commit import GENERATIONS, Commits, RunFacts
+from training.commits.finiteness import Finiteness
 from training.commits.resume import Resumed
+from training.commits.rollback import Rollbacks
 from training.data.epoch import TrainData
-from training.epochs import Epochs
+from training.divergence import Divergence
+from training.epochs import Epochs, Outcome
 from training.folder import RunFolder, Start, configuration, describe
 from training.open_clip_bridge import Place, autocast
 from training.program import Context, Evaluation, RunModel
 from training.ranks.node import Node
+from training.ranks.stopping import StepGate
 from training.settings import DataSettings
+from training.steps.health import Health
 from training.steps.log_lines import StepReporter
 from training.steps.loop import Loop, Parts
 from training.steps.metric_log import MetricLog
@@ -42,8 +50,8 @@ class Prepared:
     evaluation: Evaluation | None  # on the first rank
 
 
-def train(context: Context, prepared: Prepared, data_settings: DataSettings, start: Start) -> bool:
-    """Open data, loss, optimizer and store, and train to the end, or until somebody asks to stop; says which."""
+def train(context: Context, prepared: Prepared, data_settings: DataSettings, start: Start) -> Outcome:
+    """Open data, loss, optimizer and store, and train; says how it has ended."""
     program, settings, place, resumed = context.program, context.settings, context.place, prepared.resumed
     index_path = settings.run.index or prepared.folder.scratch / "index"
     index = program.open_index(index_path, context.messages, prepared.node)
@@ -51,10 +59,19 @@ def train(context: Context, prepared: Prepared, data_settings: DataSettings, sta
     data = opened_data.data
     loss = program.create_loss(context.ranks, data.steps_per_epoch)
     optimization = Optimization(prepared.model.stored, settings.optimizer, settings.precision, place.device)
-    optimization.plan(data.steps_per_epoch, settings.run.epochs)
+    rollbacks = Rollbacks.of(None if resumed is None else resumed.training, settings.optimizer.lr)
+    optimization.plan(data.steps_per_epoch, settings.run.epochs, rollbacks.lr_factor)
+    finiteness = Finiteness(prepared.model.stored)
     progress = _begin(resumed, prepared.model, loss, optimization, data.steps_per_epoch, place)
-    first_step = progress.step
-    start.has_stepped = lambda: progress.step > first_step
+    health = Health(settings.divergence.max_bad_steps)
+
+    def trained() -> dict[str, Any]:
+        return {"state_dict": prepared.model.stored.state_dict(), **optimization.content()}
+
+    if resumed is not None:
+        resume.refuse_broken(resumed, finiteness.broken(trained()))
+    first_step, had_stepped = progress.step, start.has_stepped()
+    start.has_stepped = lambda: had_stepped or progress.step > first_step
     with ExitStack() as opened:
         store = _open_store(context, prepared, loss, data.rows, index)
         facts = {**program.facts(loss), **opened_data.facts}
@@ -84,6 +101,8 @@ def train(context: Context, prepared: Prepared, data_settings: DataSettings, sta
             device=place.device,
             accumulation=data_settings.accumulation,
             stop=context.stop,
+            gate=StepGate(context.messages.ranks, context.stop),
+            health=health,
         )
         return Epochs(
             settings=settings.run,
@@ -91,7 +110,7 @@ def train(context: Context, prepared: Prepared, data_settings: DataSettings, sta
             messages=context.messages,
             loop=Loop(parts, progress),
             progress=progress,
-            trained=lambda: {"state_dict": prepared.model.stored.state_dict(), **optimization.content()},
+            trained=trained,
             data=data,
             table=table,
             loss=loss,
@@ -99,7 +118,9 @@ def train(context: Context, prepared: Prepared, data_settings: DataSettings, sta
             evaluates=program.evaluates,
             evaluates_first=program.evaluates_first,
             evaluation=prepared.evaluation,
-            commits=_open_commits(context, prepared, facts),
+            commits=_open_commits(context, prepared, facts, rollbacks),
+            broken=lambda: finiteness.broken({**trained(), "shared": _columns(progress)}),
+            divergence=_open_divergence(context, prepared, optimization, health, metrics, rollbacks),
         ).run(resumed)
 
 
@@ -167,11 +188,44 @@ def _close_at_the_end(
     opened.push(tell)
 
 
-def _open_commits(context: Context, prepared: Prepared, facts: dict[str, Any]) -> Commits | None:
+def _columns(progress: Progress) -> Mapping[str, Tensor]:
+    """State that all samples share, if the loss has some."""
+    return {} if progress.shared is None else progress.shared.columns
+
+
+def _open_divergence(
+    context: Context,
+    prepared: Prepared,
+    optimization: Optimization,
+    health: Health,
+    metrics: MetricLog,
+    rollbacks: Rollbacks,
+) -> Divergence:
+    checkpoints = prepared.folder.checkpoints
+    return Divergence(
+        settings=context.settings.divergence,
+        health=health,
+        metrics=metrics,
+        messages=context.messages,
+        generations=None if checkpoints is None else checkpoints / GENERATIONS,
+        rollbacks=rollbacks,
+        lr=lambda: optimization.lr,
+    )
+
+
+def _open_commits(
+    context: Context, prepared: Prepared, facts: dict[str, Any], rollbacks: Rollbacks
+) -> Commits | None:
     folder = prepared.folder
     if folder.checkpoints is None:
         return None
     run_facts = RunFacts(folder.name, facts)
     return Commits(
-        folder.checkpoints, context.settings.run, context.messages, prepared.node, run_facts, context.place.device
+        folder.checkpoints,
+        context.settings.run,
+        context.messages,
+        prepared.node,
+        run_facts,
+        context.place.device,
+        rollbacks,
     )

@@ -21,6 +21,8 @@ import training
 from isogclr.distributed import Messages
 from isogclr.durable import replace_file
 from isogclr.errors import TrainingError
+from isogclr.state.faults import storage_errors
+from training import full_disk
 from training import open_clip_bridge as bridge
 from training.settings import ProgramSettings
 
@@ -106,6 +108,7 @@ def open_folder(settings: ProgramSettings, place: bridge.Place, messages: Messag
     messages.barrier()
     bridge.setup_logging(log_file if logs else None, level)
     logging.captureWarnings(True)
+    full_disk.leave_to_main_thread()
     return RunFolder(name, path, path), Start(path, earlier)
 
 
@@ -161,8 +164,9 @@ def describe(folder: RunFolder, arguments: Mapping[str, Any], config: Mapping[st
     for line in lines:
         logging.info(f"  {line}")
     if folder.path is not None:
-        replace_file(folder.path / "params.txt", ["".join(f"{line}\n" for line in lines).encode()])
-        replace_file(folder.path / "config.json", [json.dumps(config, indent=1, default=str).encode()])
+        with storage_errors(folder.path, "write params.txt and config.json"):
+            replace_file(folder.path / "params.txt", ["".join(f"{line}\n" for line in lines).encode()])
+            replace_file(folder.path / "config.json", [json.dumps(config, indent=1, default=str).encode()])
 
 
 def configuration(settings: ProgramSettings, folder: RunFolder, world_size: int, **more: Any) -> dict[str, Any]:

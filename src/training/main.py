@@ -1,7 +1,7 @@
 """`python -m training.main`: open_clip's training program with sample identity and per-sample state.
 
 Exit codes: 0 finished; 1 failed; 2 wrong command line; 75 stopped on SIGTERM or SIGUSR1 after a commit: the same
-command with `--resume latest` goes on.
+command with `--resume latest` goes on; 76 diverged: the same command would diverge again.
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ from torch.optim import Optimizer
 
 from isogclr.csv_table import is_table
 from isogclr.errors import ConfigError, DataError
+from isogclr.progress_bars import bars_of_others
 from isogclr.shard_index.addresses import local_path
+from training.full_disk import LogFile
 
 SCHEDULERS = ("cosine", "const", "const-cooldown")
 # What open_clip_train.main gives the model factory for SigLIP.
@@ -96,7 +98,11 @@ def expand_urls(urls: str, weights: str | None = None) -> tuple[list[str], list[
 
 def setup_logging(path: Path | None, level: int) -> None:
     """open_clip's log format, to terminal and file. It sets all loggers to the level; torch's say too much."""
-    _logger.setup_logging(None if path is None else str(path), level)
+    _logger.setup_logging(None, level)
+    if path is not None:
+        file = LogFile(path)
+        file.setFormatter(logging.root.handlers[-1].formatter)
+        logging.root.addHandler(file)
     for name in logging.root.manager.loggerDict:
         if name.startswith("torch."):
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -224,7 +230,8 @@ class OpenClip:
     ) -> dict[str, float]:
         """open_clip's validation: loss, retrieval recall, zero-shot ImageNet. On rank 0; nothing elsewhere."""
         try:
-            metrics = _train.evaluate(model, data, epoch, self._args, tb_writer=writer, tokenizer=tokenizer)
+            with bars_of_others():
+                metrics = _train.evaluate(model, data, epoch, self._args, tb_writer=writer, tokenizer=tokenizer)
         except (RuntimeError, ValueError) as error:
             if "non-empty list" not in str(error):  # it joins the features of all batches
                 raise

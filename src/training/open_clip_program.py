@@ -55,6 +55,10 @@ class OpenClipProgram(Program):
     def place_run(self, folder: RunFolder) -> None:
         self._open_clip.place_run(folder.name, folder.checkpoints)
 
+    def go_back(self) -> None:
+        super().go_back()
+        self._created = None  # a second model beside it may not fit
+
     def create_model(self, folder: RunFolder, place: Place, messages: Messages) -> Model:
         settings = self.settings.model
         prepared = prepare_text_tower(settings, folder.scratch / "text_model") if place.is_first else None

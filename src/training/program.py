@@ -91,6 +91,10 @@ class Program(ABC):
     def place_run(self, folder: RunFolder) -> None:  # noqa: B027 (most have nothing to do here)
         """The folder of the run is there."""
 
+    def go_back(self) -> None:
+        """The run has diverged, and goes on from its newest commit: everything that follows is called again."""
+        self.settings = self.settings.resumed()
+
     @abstractmethod
     def create_model(self, folder: RunFolder, place: Place, messages: Messages) -> RunModel:
         """The model on its device, the same on all ranks."""

@@ -13,6 +13,8 @@ from isogclr.distributed import Messages, Ranks, end_group
 from isogclr.errors import ConfigError, TrainingError
 from training.assembly import Prepared, train
 from training.commits import resume
+from training.divergence import DIVERGED_EXIT_CODE
+from training.epochs import Outcome
 from training.folder import RunFolder, Start, configuration, copy_code, describe, open_folder, versions
 from training.program import Context, Program
 from training.ranks import rendezvous
@@ -43,7 +45,7 @@ def run(kind: type[Program], argv: Sequence[str], stop: StopRequest) -> int:
     except TrainingError as error:
         return _refuse_rendezvous(kind.command, error)
     place = program.start_device()
-    watch = FailureWatch(Ranks())
+    watch = FailureWatch(Ranks(), stop)
     try:
         ranks = Ranks()
         code = _run(Context(program, place, ranks, Messages.of(ranks), stop, watch.fail))
@@ -90,20 +92,25 @@ def _run(context: Context) -> int:
 
 
 def _run_in(context: Context, folder: RunFolder, start: Start) -> int:
-    prepared = _prepare(context, folder)
+    prepared, data = _prepare(context, folder), context.settings.data
     finish_sync = None if folder.path is None else context.program.start_remote_sync(folder.path)
-    if context.settings.data is None:
+    if data is None:
         _evaluate_only(context, prepared)
-        finished = True
+        outcome = Outcome.FINISHED
     else:
-        finished = train(context, prepared, context.settings.data, start)
+        outcome = train(context, prepared, data, start)
+        while outcome is Outcome.ROLLED_BACK:
+            del prepared  # a second model beside it may not fit
+            context.program.go_back()
+            prepared = _prepare(context, folder)
+            outcome = train(context, prepared, data, start)
     if finish_sync is not None:
         finish_sync()
     context.messages.barrier()  # launchers end what is left some time after the first rank has ended
-    if not finished and folder.checkpoints is None:
+    if outcome is Outcome.STOPPED and folder.checkpoints is None:
         logging.error("Stopped on request; nothing was committed, because of --logs none")
         return FAILED_EXIT_CODE
-    return 0 if finished else STOPPED_EXIT_CODE
+    return {Outcome.STOPPED: STOPPED_EXIT_CODE, Outcome.DIVERGED: DIVERGED_EXIT_CODE}.get(outcome, 0)
 
 
 def _prepare(context: Context, folder: RunFolder) -> Prepared:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isogclr.csv_table import CsvColumns, is_table
 from isogclr.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # typing has it from Python 3.11 on
 
 WEBDATASET, CSV, SYNTHETIC, AUTO = "webdataset", "csv", "synthetic", "auto"
 PICTURES = "pictures"  # of `training.unimodal`: shards, folders or CIFAR, told apart when they are opened
@@ -202,6 +205,23 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
+class DivergenceSettings:
+    """What is done about steps that are not finite.
+
+    Attributes:
+        max_bad_steps: in a row, before the run ends.
+        rolls_back: go back to the last commit instead.
+        lr_factor: of the learning rate, with every rollback.
+        max_rollbacks: of one run.
+    """
+
+    max_bad_steps: int = 20
+    rolls_back: bool = False
+    lr_factor: float = 0.5
+    max_rollbacks: int = 3
+
+
+@dataclass(frozen=True)
 class EvaluationSettings:
     """A suite of `isogclr eval` that is measured in training; None measures none."""
 
@@ -226,7 +246,12 @@ class ProgramSettings(ABC):
     data: DataSettings | None
     optimizer: OptimizerSettings
     loss: LossSettings
+    divergence: DivergenceSettings = field(default=DivergenceSettings(), kw_only=True)
     notices: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def resumed(self) -> Self:
+        """The same run, which goes on from its newest commit."""
+        return replace(self, run=replace(self.run, resume="latest"))
 
     @property
     @abstractmethod

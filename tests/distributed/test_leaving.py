@@ -13,6 +13,7 @@ from isogclr.distributed import FailureBoard, Messages, Ranks, end_group
 from support.gloo import run_ranks
 from training.ranks import failures
 from training.ranks.failures import FailureWatch
+from training.signals import StopRequest
 
 ANSWER_SECONDS = 0.5
 
@@ -59,7 +60,7 @@ def asking_watch(monkeypatch: pytest.MonkeyPatch) -> FailureWatch:
     ranks.size = 2
     monkeypatch.setattr(failures, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(failures, "FailureBoard", lambda: board)
-    watch = FailureWatch(ranks)
+    watch = FailureWatch(ranks, StopRequest())
     assert board.asked.wait(10)
     return watch
 
@@ -79,4 +80,4 @@ def test_watch_says_that_its_thread_does_not_end(monkeypatch: pytest.MonkeyPatch
 
 
 def test_watch_of_one_rank_has_no_thread() -> None:
-    assert FailureWatch(Ranks()).close()
+    assert FailureWatch(Ranks(), StopRequest()).close()

@@ -28,6 +28,9 @@ def test_the_demo_trains_compares_and_reports(tmp_path: Path) -> None:
         recall = [float(value) for value in values.split()]
         assert recall == [*sorted(recall[:3]), *sorted(recall[3:])]
         assert recall[2] + recall[5] > 3 * 0.63
+    assert "\r" not in done.stderr  # no terminal: a line every ten seconds
+    progress = [line for line in done.stderr.splitlines() if line.startswith("training ")]
+    assert 1 <= len(progress) <= 28
     page = Path(done.stdout.strip().splitlines()[-1].removeprefix("The report: "))
     assert page.is_file()
     assert "isogclr" in page.read_text(encoding="utf-8")

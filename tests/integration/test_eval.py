@@ -247,7 +247,7 @@ def test_what_has_changed_is_measured_again(world: World, small: Path, tmp_path:
     (small / "cifar10" / "classnames.txt").write_text("\n".join(reversed(class_names(10))))
     assert evaluate(small, output, *SMALL, checkpoint=other) == 0
     assert len(list(output.glob("*.json"))) == 5
-    damaged = next(output.glob("flickr30k_*b*"))
+    damaged = next(output.glob("flickr30k_b_epoch_1_*"))  # a key may hold any letter
     damaged.write_text("{")
     assert evaluate(small, output, *SMALL, checkpoint=other) == 0
     assert json.loads(damaged.read_text())["metrics"]

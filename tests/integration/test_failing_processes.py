@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 
+from isogclr.errors import StorageFullError
 from saboteurs import failing
 from support.micro_run import Job, arguments, ended, run, start, write_model
 from support.run_state import assert_same_end, last_commit
 from support.shard_writing import write_noise_shards
+from training import full_disk, params
+from training.steps.metric_log import MetricLog
 
 SECONDS = 40  # within which all ranks must have ended
 STOPPED = 75
@@ -50,7 +53,7 @@ def assert_ends_well(job: Job, words: str, killed: int | None = None) -> None:
 def assert_resumable(line: list[str], folder: Path, ranks: int) -> None:
     """The last commit is whole, and a run goes on from it."""
     before = last_commit(folder / "logs" / "failing").training["step"]
-    stopping = {"module": "saboteurs.stopping", "environment": {"STOP_AT": "0"}, "expected": STOPPED}
+    stopping = {"module": "saboteurs.stopping", "environment": {"STOP_AT": "1"}, "expected": STOPPED}
     job = run(line, folder, ranks=ranks, **stopping)
     assert f"step {before}, " in job.text
     assert last_commit(folder / "logs" / "failing").training["step"] > before
@@ -127,10 +130,42 @@ def test_full_disk(ranks: int, model: str, data: str, small_disk: Path, tmp_path
     assert_same_end(small_disk / "logs" / "failing", tmp_path / "logs" / "failing")
 
 
-def fill(path: Path) -> None:
+def fill(path: Path, but: int = 100_000) -> None:
     """All but what logs need."""
     free = shutil.disk_usage(path.parent).free
-    path.write_bytes(bytes(max(0, free - 100_000)))
+    path.write_bytes(bytes(max(0, free - but)))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "but"), [(1, 0), (2, 0), (1, 40_000)], ids=["log", "log-of-two", "metrics-or-commit"]
+)
+def test_resume_on_a_full_disk(
+    ranks: int, but: int, model: str, data: str, small_disk: Path, tmp_path: Path
+) -> None:
+    """One line says so, whoever meets it first."""
+    line = command(model, data, small_disk, isogclr_state_dir=tmp_path / "state", report_to="tensorboard")
+    run(line, tmp_path, ranks=ranks, module="saboteurs.stopping", environment={"STOP_AT": "5"}, expected=STOPPED)
+    fill(small_disk / "ballast", but)
+    with ended(start(line, tmp_path, ranks=ranks)) as job:
+        assert_ends_well(job, "the disk is full (")
+        assert "--- Logging error" not in job.text
+        assert "Traceback" not in job.text
+        assert "Exception" not in job.text
+    assert last_commit(small_disk / "logs" / "failing").training["step"] >= 5
+
+
+def test_tensorboard_on_a_full_disk(small_disk: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its thread may meet the disk first, and says nothing. It writes every two minutes, and when it is closed."""
+    settings = params.parse(["--train-data", "a.tar", "--report-to", "tensorboard"])[0].run
+    full_disk.leave_to_main_thread()
+    metrics = MetricLog(small_disk, settings, True, "name", {})
+    fill(small_disk / "ballast", 0)
+    metrics._scalars({f"loss {number}": 1.0 for number in range(1000)}, 1)
+    with pytest.raises(StorageFullError, match="could not write events for TensorBoard: the disk is full"):
+        metrics.close()
+    with pytest.raises(StorageFullError, match="could not write events for TensorBoard: the disk is full"):
+        MetricLog(small_disk, settings, True, "name", {})
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_two_runs_of_one_name(model: str, data: str, tmp_path: Path) -> None:

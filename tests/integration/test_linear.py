@@ -11,6 +11,9 @@ import pytest
 import torch
 
 from isogclr.cli import main
+from isogclr.evaluation.linear import LinearSettings, cached_batches, train_classifier
+from isogclr.evaluation.picture_features import PicturePart, Reading, plain_features
+from isogclr.models.view_checkpoints import load_backbone
 from isogclr.pictures import LongTail, open_pictures
 from support.picture_sets import write_cifar10, write_folders, write_shards
 from support.view_checkpoints import coloured_pixels, save_view_checkpoint
@@ -63,6 +66,8 @@ def test_seeds_table_files_and_cache(tmp_path: Path, cifar: Path, capsys: pytest
     assert metrics["acc1"] <= metrics["acc5"] <= 1
     ours = first["isogclr"]
     assert ours["settings"]["cached"]
+    assert 0 < ours["train_loss"] < np.log(10)
+    assert "warning" not in err
     assert [one["train_images"] for one in ours["classes"]] == [60] * 10
     assert np.mean([one["recall"] for one in ours["classes"]]) == pytest.approx(metrics["mean_per_class_recall"])
     assert {path.name for path in (tmp_path / "out").glob("table.*")} == {"table.md", "table.csv"}
@@ -109,19 +114,30 @@ def test_the_long_tail_of_the_checkpoint(tmp_path: Path, cifar: Path, capsys: py
     assert "the long tail of this data is not the one in" in err
 
 
-def test_augmented_training_by_the_paper_s_name(
-    tmp_path: Path, cifar: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Not cached, imbalance 100 as the paper has it: the table is that of CIFAR10-LT."""
+def test_augmented_and_cached(tmp_path: Path, cifar: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cached is a classifier on the features of the plain pictures; otherwise it sees new crops in each epoch."""
     run = save_run(tmp_path / "run", 0)
-    words = ("--checkpoint", run, "--data", cifar, "--output", tmp_path / "out", "--imbalance", 50, "--epochs", 2)
-    code, _, err = linear(capsys, *words, "--lr", 1, "--dataset", "cifar10-lt")
-    assert code == 0, err
-    assert "epoch 2 of 2, loss" in err
-    (found,) = results(tmp_path / "out")
-    assert found["dataset"] == "cifar10-lt50"
-    assert not found["isogclr"]["settings"]["cached"]
-    assert {"acc1", "tail_recall", "knn_acc1"} < found["metrics"].keys()
+    words = ("--checkpoint", run, "--data", cifar, "--epochs", 2, "--lr", 1, "--imbalance", 50)
+    found = {}
+    for name, flags in {"cached": ["--cached"], "augmented": []}.items():
+        code, _, err = linear(capsys, *words, *flags, "--dataset", "cifar10-lt", "--output", tmp_path / name)
+        assert code == 0, err
+        assert "epoch 2 of 2, loss" in err
+        (found[name],) = results(tmp_path / name)
+        assert found[name]["dataset"] == "cifar10-lt50"
+        assert found[name]["isogclr"]["settings"]["cached"] == (name == "cached")
+    assert found["cached"]["metrics"]["knn_acc1"] == found["augmented"]["metrics"]["knn_acc1"]
+
+    loaded, pictures = load_backbone(run), open_pictures(str(cifar))
+    rows = LongTail.of(pictures, 50, 0).row_array
+    part = PicturePart(pictures, rows, torch.from_numpy(LABELS[rows]))
+    features = plain_features(loaded.backbone, part, loaded.preprocessing(), Reading(torch.device("cpu")))
+    settings = LinearSettings(epochs=2, lr=1)
+    losses: list[float] = []
+    batches = cached_batches(features, part.labels, settings)
+    train_classifier(batches, loaded.width, 10, settings, after_epoch=lambda _, loss: losses.append(loss))
+    assert found["cached"]["isogclr"]["train_loss"] == pytest.approx(losses[-1], rel=1e-5)
+    assert found["augmented"]["isogclr"]["train_loss"] != pytest.approx(losses[-1], rel=1e-3)
 
 
 def test_folders_and_what_can_be_wrong_with_data(
@@ -175,6 +191,19 @@ def test_a_failing_checkpoint_does_not_stop_the_others(
     assert "isogclr: 2 failed, 1 measured or cached" in err
     assert "good/epoch_2 isogclr" in out
     assert len(results(output)) == 1
+
+
+def test_a_classifier_that_has_not_settled_is_told(
+    tmp_path: Path, cifar: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Even when quiet: its figures say nothing about the backbone."""
+    run = save_run(tmp_path / "run", 0)
+    words = ("--checkpoint", run, "--data", cifar, "--output", tmp_path / "out", "--cached", "--quiet")
+    code, _, err = linear(capsys, *words, "--epochs", 3, "--lr", 1e5)
+    assert code == 0
+    assert "warning" in err
+    assert "the linear classifier has not settled: its loss is" in err
+    assert "guessing has 2.30; --lr 100000 is too large for these features, try 1000" in err
 
 
 def test_wrong_settings_are_code_2(tmp_path: Path, cifar: Path, capsys: pytest.CaptureFixture[str]) -> None:

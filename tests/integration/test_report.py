@@ -382,7 +382,7 @@ def test_a_checkpoint_that_does_not_load(copy: Path) -> None:
 
 
 def test_packages_that_are_not_installed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isogclr.report.make.find_spec", lambda name: None if name == "sklearn" else name)
+    monkeypatch.setattr("isogclr.report.model_of_run.find_spec", lambda name: None if name == "sklearn" else name)
     text = report(copy)
     assert "Found no sklearn, so nothing on neighbours and hard negatives: `pip install isogclr[report]`." in text
     assert "The hottest and the coldest samples" in text
@@ -412,7 +412,7 @@ def test_the_picture_in_a_shard_is_not_copied(world: dict[str, Any]) -> None:
     assert b"secret" in buffer.getvalue()
     import base64  # noqa: PLC0415
 
-    from isogclr.report.pictures import decode, thumbnail  # noqa: PLC0415
+    from isogclr.report.thumbnails import decode, thumbnail  # noqa: PLC0415
 
     address = thumbnail(decode(buffer.getvalue())).address
     assert b"secret" not in base64.b64decode(address.split(",")[1])

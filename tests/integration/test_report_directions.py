@@ -167,6 +167,58 @@ def change_config(run: Path, **changes: Any) -> None:
     (run / "config.json").write_text(json.dumps(kept), encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def captions_alone(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a run whose one direction is text, over samples that have no pictures any more."""
+    folder = tmp_path_factory.mktemp("texts")
+    pairs = str(emoji_shard(folder / "data" / "pairs.tar", captions=True))
+    run = make_run(folder / "run", data=pairs, test_data=pairs, epochs=1, batch=32, directions=("text",))
+    members = []
+    with tarfile.open(pairs) as archive:
+        for member in archive.getmembers():
+            stream = archive.extractfile(member)
+            assert stream is not None
+            if member.name.endswith(".txt"):
+                members.append((member.name, stream.read()))
+    Path(pairs).unlink()
+    write_shard(Path(pairs), members)
+    report(folder / "out", str(run))
+    return folder / "out"
+
+
+def test_captions_alone_have_their_report(captions_alone: Path) -> None:
+    page = (captions_alone / "report.html").read_text(encoding="utf-8")
+    seen = words(page)
+    assert "What could not be shown" not in seen
+    assert f"All {SAMPLES} visited samples were read. {SAMPLES} were embedded" in seen
+    assert "Texts with the smallest temperatures" in seen
+    assert "Its text against other texts" in seen
+    assert set(columns(captions_alone / "data" / "samples.csv")["problem"]) == {""}
+    heads = page[page.index('<table id="sample-table">') : page.index("<tbody>", page.index('id="sample-table"'))]
+    assert re.findall(r'data-sort="(\w+)"', heads) == ["caption", "text", "visits", "neighbours", "words", "row"]
+
+
+def test_captions_alone_say_nothing_of_pictures(captions_alone: Path) -> None:
+    seen = words((captions_alone / "report.html").read_text(encoding="utf-8"))
+    assert re.findall(r".{20}\b(?:images?|pictures?|both)\b.{20}", seen, flags=re.IGNORECASE) == []
+    for path in (captions_alone / "data").glob("*.csv"):
+        assert not [name for name in columns(path) if re.search("image|picture", name)], path.name
+
+
+def test_captions_alone_in_a_real_browser(captions_alone: Path, tmp_path: Path) -> None:
+    with open_page(captions_alone / "report.html", tmp_path) as browser:
+        assert [line for line in browser.get_log("browser") if line["level"] == "SEVERE"] == []
+        point = (
+            "const dot = document.querySelector('.map circle');"
+            "dot.dispatchEvent(new PointerEvent('pointerover', {bubbles: true}));"
+            "return [document.getElementById('s' + dot.dataset.row).cells[0].innerText, "
+            "document.getElementById('map-sample').innerText]"
+        )
+        caption, text = browser.execute_script(point)
+        assert text.startswith(caption)
+        assert browser.execute_script("return document.querySelectorAll('#map-sample .thumb').length") == 0
+
+
 def test_directions_from_the_store(copy: Path, tmp_path: Path) -> None:
     change_config(copy, directions=None)
     seen = words(report(tmp_path / "out", str(copy), "--no-embeddings"))
@@ -185,7 +237,8 @@ def test_one_direction_without_index(copy: Path, tmp_path: Path) -> None:
     shutil.rmtree(copy / "index")
     change_config(copy, index=None)
     seen = words(report(tmp_path / "out", str(copy)))
-    assert "No shard index" in seen
+    assert "No shard index: samples have row numbers, but no pictures; name it with --index." in seen
+    assert re.search("caption", seen, flags=re.IGNORECASE) is None
     assert re.search(r"τ 0\.\d+ row \d+", seen) is not None
 
 

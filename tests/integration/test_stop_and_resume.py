@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.micro_run import Job, arguments, metrics, run, write_csv, write_model
+from support.micro_run import Job, arguments, ended, metrics, run, start, write_csv, write_model
 from support.run_state import assert_same_end, last_commit, losses, read_rows
 from support.shard_writing import write_noise_shards
 
@@ -33,15 +36,16 @@ class Run:
         self._line = (model, data, folder / "logs", name)
         self._flags = {"loss": "isogclr", "isogclr_rho": 1.0, "epochs": 2, "batch_size": 4, **flags}
 
+    def line(self, **changes: Any) -> list[str]:
+        return arguments(*self._line, resume="latest", **{**self._flags, **changes})
+
     def go_on(self, ranks: int = 1, stop_at: int | None = None, **changes: Any) -> Job:
         variables = {name: changes.pop(name) for name in ("STOP_RANK", "SIGNAL", "DECODED") if name in changes}
         if stop_at is not None:
             variables["STOP_AT"] = str(stop_at)
-        line = arguments(*self._line, resume="latest", **{**self._flags, **changes})
+        options = {"module": "saboteurs.stopping", "environment": variables}
         expected = 0 if stop_at is None else STOPPED
-        job = run(
-            line, self._folder, ranks=ranks, expected=expected, module="saboteurs.stopping", environment=variables
-        )
+        job = run(self.line(**changes), self._folder, ranks=ranks, expected=expected, **options)
         assert "Traceback" not in job.text
         return job
 
@@ -51,8 +55,8 @@ class Run:
     def visits_after_epoch(self, epoch: int) -> Any:
         """Visits as they were when `epoch_N.pt` was committed."""
         for path in (self.path / "checkpoints" / "generations").iterdir():
-            commit = path / "checkpoint.pt"
-            if commit.samefile(self.path / "checkpoints" / f"epoch_{epoch}.pt"):
+            published = (self.path / "checkpoints" / f"epoch_{epoch}.pt").read_bytes()
+            if (path / "checkpoint.pt").read_bytes() == published:
                 rows = read_rows(path / "state.snapshot")
                 assert set(rows["last_epoch"].tolist()) == {epoch}
                 return rows["visits"]
@@ -65,25 +69,26 @@ def all_ones(visits: Any, times: int = 1) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("ranks", "flags", "stop"),
+    ("ranks", "flags", "stop", "step"),
     [
-        (1, {"workers": 0}, {"stop_at": 5}),
-        (2, {"workers": 2}, {"stop_at": 2, "SIGNAL": "SIGUSR1"}),
-        (2, {"workers": 0, "accum_freq": 2}, {"stop_at": 1, "STOP_RANK": "1"}),
-        (2, {"workers": 2, "save_every_n_steps": 1}, {"stop_at": -1}),
-        (1, {"workers": 2}, {"stop_at": 23}),  # the last step of the first epoch
-        (1, {"workers": 2, "val_data": "shards"}, {"stop_at": 30}),  # an evaluation before it, and one behind
-        (1, {"workers": 0}, {"stop_at": 47}),  # the last of all
-        (2, {"workers": 0, "isogclr_temperature_start": "typical"}, {"stop_at": 5}),
-        (1, {"workers": 0, "isogclr_temperature_scope": "global"}, {"stop_at": 5}),
+        (1, {"workers": 0}, {"stop_at": 6}, 6),
+        (2, {"workers": 2}, {"stop_at": 3, "SIGNAL": "SIGUSR1"}, 3),
+        (2, {"workers": 0, "accum_freq": 2}, {"stop_at": 2, "STOP_RANK": "1"}, 2),
+        (2, {"workers": 2, "save_every_n_steps": 1}, {"stop_at": -1}, 0),
+        (1, {"workers": 2}, {"stop_at": 24}, 24),  # the last step of the first epoch
+        (1, {"workers": 2, "val_data": "shards"}, {"stop_at": 30}, 29),  # an evaluation before it, and one behind
+        (1, {"workers": 0}, {"stop_at": 25}, 24),  # before the first step of an epoch
+        (1, {"workers": 0}, {"stop_at": 49}, 48),  # the last of all
+        (2, {"workers": 0, "isogclr_temperature_start": "typical"}, {"stop_at": 6}, 6),
+        (1, {"workers": 0, "isogclr_temperature_scope": "global"}, {"stop_at": 6}, 6),
     ],
     ids=[
-        *("one", "two-usr1", "two-signal-to-one", "before-torch", "end-of-epoch", "evaluated", "end-of-run"),
-        *("typical-start", "global"),
+        *("one", "two-usr1", "two-signal-to-one", "before-torch", "end-of-epoch", "evaluated", "start-of-epoch"),
+        *("end-of-run", "typical-start", "global"),
     ],
 )
 def test_same_set_up_is_bit_for_bit(
-    ranks: int, flags: dict[str, Any], stop: dict[str, Any], model: str, tmp_path: Path
+    ranks: int, flags: dict[str, Any], stop: dict[str, Any], step: int, model: str, tmp_path: Path
 ) -> None:
     data = write_noise_shards(tmp_path / "data", EVEN)
     if "val_data" in flags:
@@ -92,8 +97,41 @@ def test_same_set_up_is_bit_for_bit(
     whole.go_on(ranks)
     stopped = Run(model, data, tmp_path, **flags)
     stopped.go_on(ranks, **stop)
-    step = last_commit(stopped.path).training["step"]
-    assert max(stop["stop_at"], 0) < step <= max(stop["stop_at"], 0) + 2
+    assert last_commit(stopped.path).training["step"] == step
+    stopped.go_on(ranks)
+    assert_same_end(stopped.path, whole.path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "workers", "kind", "waiting", "signalled", "step"),
+    [
+        (1, 0, "program", 0, 0, 3),
+        (1, 1, "fifo", 0, 0, 0),  # no batch has ever come
+        (2, 0, "fifo", 1, 1, 2),
+        (2, 1, "fifo", 1, 0, 2),
+        (2, 0, "fifo", 0, 1, 0),
+    ],
+    ids=["one", "one-worker", "to-the-waiting-rank", "to-another-rank", "to-another-rank-at-once"],
+)
+def test_a_wait_for_data_ends_within_seconds(
+    ranks: int, workers: int, kind: str, waiting: int, signalled: int, step: int, model: str, tmp_path: Path
+) -> None:
+    """Whichever rank is signalled, and whichever is the one whose data does not come."""
+    data = write_noise_shards(tmp_path / "data", [8] * 4)
+    flags = {"workers": workers, "epochs": 1}
+    whole = Run(model, data, tmp_path, "whole", **flags)
+    whole.go_on(ranks)
+    stopped = Run(model, data, tmp_path, **flags)
+    variables = {"WAIT_RANK": str(waiting), "WAIT_AFTER": str(4 * step), "WAIT_FOR": kind}
+    job = start(stopped.line(), tmp_path, ranks=ranks, module="saboteurs.waiting", environment=variables)
+    with ended(job):
+        job.wait_for(f"[{4 * ranks * step:>2}/32 " if step else "Start epoch 0")
+        time.sleep(1.0)  # until all have come to their wait
+        os.kill(job.processes[signalled].pid, signal.SIGTERM)
+        assert job.wait(10) == [STOPPED] * ranks, job.text
+    assert "Traceback" not in job.text
+    assert last_commit(stopped.path).training["step"] == step
     stopped.go_on(ranks)
     assert_same_end(stopped.path, whole.path)
 
@@ -103,7 +141,7 @@ CHANGES: list[list[tuple[int, dict[str, Any]]]] = [
     [(3, {})],
     [(3, {"workers": 2, "batch_size": 2, "accum_freq": 2})],
     [(1, {"batch_size": 8, "workers": 3})],
-    [(1, {"stop_at": 4}), (3, {"batch_size": 2, "stop_at": 1}), (2, {"batch_size": 3})],
+    [(1, {"stop_at": 6}), (3, {"batch_size": 2, "stop_at": 3}), (2, {"batch_size": 3})],
 ]
 
 
@@ -119,7 +157,7 @@ def test_another_set_up_visits_each_sample_once(
     """Two ranks see 48 of 96 samples; what is left divides by every set-up that follows."""
     data = write_noise_shards(tmp_path / "data", EVEN) if kind == "shards" else write_csv(tmp_path / "data", 96)
     stopped = Run(model, data, tmp_path)
-    stopped.go_on(2, stop_at=4)
+    stopped.go_on(2, stop_at=6)
     assert sorted(set(stopped.visits().tolist())) == [0, 1]
     assert stopped.visits().sum() == 48
     for ranks, change in changes:
@@ -156,7 +194,7 @@ def test_counts_that_do_not_divide(
     """None lost; repeated are only as many as fill the last batches."""
     data = write_noise_shards(tmp_path / "data", UNEVEN) if kind == "shards" else write_csv(tmp_path / "data", 99)
     stopped = Run(model, data, tmp_path, epochs=1)
-    stopped.go_on(2, stop_at=3, workers=1)
+    stopped.go_on(2, stop_at=5, workers=1)
     before = stopped.visits()
     left = int((before == 0).sum())
     assert 0 < left < 99
@@ -176,7 +214,7 @@ def test_what_is_skipped_is_not_decoded(model: str, tmp_path: Path) -> None:
     data = write_noise_shards(tmp_path / "data", EVEN)
     for name, changes, left in (("same", {}, 64), ("other", {"batch_size": 8}, 64)):
         stopped = Run(model, data, tmp_path, name, epochs=1)
-        stopped.go_on(1, stop_at=6, DECODED=str(tmp_path / "first"))
+        stopped.go_on(1, stop_at=8, DECODED=str(tmp_path / "first"))
         stopped.go_on(1, DECODED=str(tmp_path / "second"), **changes)
         assert (tmp_path / "first").read_text() == "32"
         assert (tmp_path / "second").read_text() == str(left)

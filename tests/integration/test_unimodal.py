@@ -1,4 +1,4 @@
-"""`python -m training.unimodal`: whole runs on folders of pictures: killed, stopped, on other ranks, on bad data."""
+"""`python -m training.unimodal`: whole runs on folders of pictures: killed, stopped, other ranks, bad data."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from saboteurs.recording import recorded
 from support.micro_run import command_line, ended, metrics, run, start, stored, weights
 from support.picture_sets import write_folders, write_shards
 from support.run_state import assert_same_end, last_commit
+from training import unimodal
 
-PROGRAM = "training.unimodal"
+PROGRAM = unimodal.__name__
 COUNTS = {"ant": 24, "bee": 24, "cat": 16}
 
 

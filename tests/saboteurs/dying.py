@@ -1,6 +1,6 @@
 """`training.main` that dies by SIGKILL just before a chosen change to its files, found by Python's audit events.
 
-DIE_AT is EVENT:NAME, for example `os.link:epoch_1.pt`: the first event of that kind whose path has NAME in it,
+DIE_AT is EVENT:NAME, for example `os.rename:epoch_1.pt`: the first event of that kind whose path has NAME in it,
 below `checkpoints/`. An `open` counts if it creates the file.
 """
 

@@ -12,7 +12,7 @@ MESSAGE = "broken on purpose"
 
 
 class Saboteur(StopRequest):
-    """The loop asks once per step whether there was a signal."""
+    """The loop asks before every step whether there was a signal."""
 
     step = -1
 

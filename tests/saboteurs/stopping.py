@@ -1,9 +1,9 @@
 """`training.main` that is asked to stop at a chosen step, by real signals.
 
-STOP_AT is the number of the step, counted from 0 in each process, in which SIGNAL (default: SIGTERM) arrives: at
-the rank STOP_RANK or at all of them, and at their data workers. -1 stands for the time before torch is loaded. The
-signal comes again in every later step, and once more in the middle of the commit. DECODED names a file for the
-number of images that this process has decoded.
+STOP_AT says before which step SIGNAL (default: SIGTERM) arrives, counted from 0 in each process, with one count
+more at the end of every epoch: at the rank STOP_RANK or at all of them, and at their data workers. -1 stands for
+the time before torch is loaded. The signal comes once more in the middle of the commit. DECODED names a file for
+the number of images that this process has decoded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from training.signals import StopRequest
 
 
 class Scheduler(StopRequest):
-    """Sends the signals. The loop asks once per step whether there was one."""
+    """Sends the signals. The loop asks before every step, and at the end of an epoch, whether there was one."""
 
     step = -1
 

@@ -45,6 +45,7 @@ def test_starts_all_tasks_with_the_recipe(place: Place) -> None:
     ("codes", "code", "words"),
     [
         ("2", 2, "the command line was refused; not requeued"),
+        ("76", 76, "it has diverged; not requeued: its message says what to change"),
         ("0 1", 1, "it failed with exit code 1 and has committed nothing since its start; not requeued"),
         # As when one rank is killed and the others wait in NCCL for ever.
         ("sleep 3", 137, "not requeued"),

@@ -57,7 +57,7 @@ def train_in_one_process(
             model.after_step()
             shared = result.output.shared
             state = new_state(result.output, result.before)
-            table.send(rows, state, step=number, epoch=epoch, taken=taken, stop=False)
+            table.send(rows, state, step=number, epoch=epoch, taken=taken)
             table.settle()
             number += 1
     return model, store

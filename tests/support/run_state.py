@@ -70,10 +70,11 @@ def state_by_sample(run_folder: Path, index: Path | None = None) -> dict[tuple[s
 
 
 def _comparable(state: RunState) -> dict[str, Any]:
-    """Without what names the run or the commit."""
+    """Without what names the run or the commit, and without the rollbacks that have led there."""
     checkpoint = {name: value for name, value in state.checkpoint.items() if name != "name"}
     facts = {name: value for name, value in checkpoint["isogclr"].items() if name != "commit"}
-    return {"checkpoint": {**checkpoint, "isogclr": facts}, "training": state.training}
+    training = {name: value for name, value in state.training.items() if name != "rollbacks"}
+    return {"checkpoint": {**checkpoint, "isogclr": facts}, "training": training}
 
 
 def _differences(one: Any, other: Any, where: str) -> list[str]:

@@ -19,22 +19,22 @@ TOPICS = {
     "isogclr/report/test_semantics.py": "commonness, negatives and projection, on the same made-up features",
     "test_imports.py": "the arrows between all parts",
     "test_mirror.py": "this file",
+    "test_package.py": "setup.py, CITATION.cff and the workflows",
 }
 
 # Modules that no test names, by the module that tests reach them through: bodies of commands, and inner parts.
 REACHED_THROUGH = {
     "isogclr.cli": {
         "isogclr.cli_evaluation",
-        "isogclr.demo",
         "isogclr.evaluation.command",
         "isogclr.evaluation.download",
         "isogclr.evaluation.linear_command",
         "isogclr.evaluation.linear_data",
+        "isogclr.evaluation.linear_measure",
         "isogclr.models.backbone_folder",
-        "isogclr.models.embeddings",
         "isogclr.models.model_folder",
-        *(f"isogclr.report.{name}" for name in ("curves", "detail", "distributions", "make")),
-        *(f"isogclr.report.{name}" for name in ("page", "relations", "summaries")),
+        *(f"isogclr.report.{name}" for name in ("curves", "distributions", "make", "model_of_run")),
+        *(f"isogclr.report.{name}" for name in ("page", "relations", "side_by_side", "summaries")),
         "isogclr.state.inspect",
     },
     "isogclr.evaluation.data_folders": {"isogclr.evaluation.native", "isogclr.evaluation.webdataset_copy"},

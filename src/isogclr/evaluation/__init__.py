@@ -21,6 +21,7 @@ Backbones that learned from pictures alone are measured by a linear classifier a
 
     linear_command.py   the body of `isogclr linear`, from checkpoints and pictures to files and a table: begin here
     linear_data.py      the pictures: a training part, perhaps with a long tail, and a test part
+    linear_measure.py   one backbone on them: neighbours, classifier, figures
     picture_features.py features of a frozen backbone, once or augmented in each epoch
     linear.py           the paper's linear evaluation: the classifier, its schedule, its figures
     knn.py              the vote of the nearest neighbours, also used during training

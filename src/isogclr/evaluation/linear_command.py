@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from isogclr.errors import ConfigError, EvaluationError, IsogclrError
 from isogclr.evaluation.command import Report, write_tables
-from isogclr.evaluation.knn import NEIGHBOURS, TEMPERATURE, knn_top1
-from isogclr.evaluation.linear import LinearSettings, cached_batches, measure_classifier, train_classifier
 from isogclr.evaluation.linear_data import LinearData, PictureSets, choose_data, open_sets
-from isogclr.evaluation.picture_features import Reading, augmentation, augmented_batches, plain_features
+from isogclr.evaluation.linear_measure import LinearPlan, Measured, measure_backbone
+from isogclr.evaluation.picture_features import Reading
 from isogclr.evaluation.results import (
     Result,
     cache_key,
@@ -24,16 +23,17 @@ from isogclr.evaluation.results import (
     save_result,
 )
 from isogclr.evaluation.suites import LINEAR
-from isogclr.models.checkpoints import content_hash, read_weights
+from isogclr.models.checkpoints import content_hash
 from isogclr.models.encoder import usable_device
 from isogclr.models.view_checkpoints import LoadedBackbone, load_backbone
 from isogclr.pictures.long_tail import check_imbalance
 
-if TYPE_CHECKING:
-    from torch import nn
-
-_PACKAGES = {"torch": "torch", "torchvision": "torchvision", "pillow": "pillow"}
-_EPOCHS_TOLD = 10  # lines of progress
+_PACKAGES = {
+    "torch": "torch",
+    "torchvision": "torchvision",
+    "pillow": "pillow",
+}  # whose releases may round otherwise
+_PRECISION = "fp32"
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,7 @@ class LinearRequest:
         test_data: None for CIFAR's own test part.
         dataset: name in the tables; None to take it from the data.
         label: where shards have their labels, see `open_pictures`.
-        imbalance: of the classifier's training part; None for the checkpoint's own.
-        cached: features once, by the plain transform, instead of new ones in each epoch, augmented.
+        imbalance: of the classifier's training part; None for the checkpoint's own, as its seed.
     """
 
     checkpoints: tuple[Path, ...]
@@ -56,10 +55,7 @@ class LinearRequest:
     label: str = "cls"
     imbalance: float | None = None
     long_tail_seed: int | None = None
-    cached: bool = False
-    settings: LinearSettings = field(default_factory=LinearSettings)
-    neighbours: int = NEIGHBOURS
-    temperature: float = TEMPERATURE
+    plan: LinearPlan = field(default_factory=LinearPlan)
     device: str = "cpu"
     workers: int = 0
     seeds: bool = False
@@ -70,21 +66,14 @@ class LinearRequest:
     def __post_init__(self) -> None:
         if self.imbalance is not None:
             check_imbalance(self.imbalance)
-        problems = []
-        if self.neighbours < 1:
-            problems.append(f"{self.neighbours} neighbours: expected one or more")
-        if not self.temperature > 0:
-            problems.append(f"kNN temperature {self.temperature}: expected a number above 0")
         if self.workers < 0:
-            problems.append(f"{self.workers} workers: expected none or more")
-        if problems:
-            raise ConfigError(problems)
+            raise ConfigError([f"{self.workers} workers: expected none or more"])
 
 
 def run_linear(request: LinearRequest) -> int:
     """Exit code 0 if every checkpoint was measured, 1 otherwise."""
     report = Report(request.quiet)
-    reading = Reading(usable_device(request.device), request.workers, request.settings.batch_size)
+    reading = Reading(usable_device(request.device), request.workers, request.plan.settings.batch_size)
     sets = open_sets(request.data, request.test_data, request.label)
     make_results_folder(request.output)
     results = []
@@ -103,39 +92,27 @@ def run_linear(request: LinearRequest) -> int:
 def _evaluate(
     checkpoint: Path, sets: PictureSets, reading: Reading, request: LinearRequest, report: Report
 ) -> Result:
-    weights = read_weights(checkpoint)
-    loaded = load_backbone(checkpoint, reading.device, weights)
+    loaded = load_backbone(checkpoint, reading.device)
     data = _data_of(loaded, sets, request)
-    key = cache_key(content_hash(checkpoint), None, data.located, "fp32", _PACKAGES, {"linear": _settings(request)})
-    if not request.recompute:
-        found = find_cached(request.output, checkpoint, data.located, key)
-        if found is not None:
-            report.say(f"{checkpoint}: the result is there already")
-            return found
+    located, plan = data.located, request.plan
+    key = cache_key(content_hash(checkpoint), None, located, _PRECISION, _PACKAGES, {"linear": plan.described()})
+    found = None if request.recompute else find_cached(request.output, checkpoint, located, key)
+    if found is not None:
+        report.say(f"{checkpoint}: the result is there already")
+        return found
     report.say(
         f"{checkpoint}: {loaded.name}, {len(data.train):,} training pictures of {len(data.classes):,} classes "
         f"(imbalance {data.imbalance:g}), {len(data.test):,} test pictures"
     )
     try:
-        metrics, recalls = _measure(loaded, data, reading, request, report)
+        measured = measure_backbone(loaded, data, reading, plan, report.say)
     except IsogclrError as error:
         raise EvaluationError(f"{checkpoint}: {error}") from error
-    result = Result(
-        dataset=data.located.dataset.name,
-        task=LINEAR,
-        checkpoint=str(checkpoint),
-        identity=_identity(checkpoint, loaded),
-        images=data.located.images,
-        comparable=data.located.comparable,
-        metrics=metrics,
-    )
-    facts = {"settings": _settings(request), "train_images": len(data.train), "imbalance": data.imbalance}
-    facts["classes"] = [
-        {"name": name, "train_images": size, "recall": recall}
-        for name, size, recall in zip(data.classes, data.sizes, recalls, strict=True)
-    ]
-    path = result_path(request.output, checkpoint, data.located, key)
-    save_result(path, result, data.located, key, "fp32", facts)
+    if (doubt := measured.doubt(plan)) is not None:
+        print(f"isogclr: warning: {checkpoint}: {doubt}", file=sys.stderr)
+    result = _result(checkpoint, loaded, data, measured)
+    path = result_path(request.output, checkpoint, located, key)
+    save_result(path, result, located, key, _PRECISION, _facts(data, measured, plan))
     return result
 
 
@@ -148,45 +125,28 @@ def _data_of(loaded: LoadedBackbone, sets: PictureSets, request: LinearRequest) 
     return choose_data(sets, float(imbalance), int(seed), request.dataset, run)
 
 
-def _settings(request: LinearRequest) -> dict[str, Any]:
-    """All that changes a result."""
-    return {
-        **asdict(request.settings),
-        "cached": request.cached,
-        "neighbours": request.neighbours,
-        "temperature": request.temperature,
-    }
-
-
-def _identity(checkpoint: Path, loaded: LoadedBackbone) -> Any:
+def _result(checkpoint: Path, loaded: LoadedBackbone, data: LinearData, measured: Measured) -> Result:
     details = {"pretrained": False, **loaded.weights.details}
-    return identity_of(loaded.name, details, loaded.weights.epoch, run_configuration(checkpoint))
-
-
-def _measure(
-    loaded: LoadedBackbone, data: LinearData, reading: Reading, request: LinearRequest, report: Report
-) -> tuple[dict[str, float], list[float | None]]:
-    """The classifier's figures, and the neighbours' beside them: those always by the plain transform."""
-    preprocessing = loaded.preprocessing()
-    train = plain_features(loaded.backbone, data.train, preprocessing, reading)
-    test = plain_features(loaded.backbone, data.test, preprocessing, reading)
-    train_labels, test_labels = (part.labels.to(reading.device) for part in (data.train, data.test))
-    nearest = knn_top1(
-        train, train_labels, test, test_labels, neighbours=request.neighbours, temperature=request.temperature
+    return Result(
+        dataset=data.located.dataset.name,
+        task=LINEAR,
+        checkpoint=str(checkpoint),
+        identity=identity_of(loaded.name, details, loaded.weights.epoch, run_configuration(checkpoint)),
+        images=data.located.images,
+        comparable=data.located.comparable,
+        metrics=measured.metrics,
     )
-    report.say(f"kNN {100 * nearest:.2f} %")
-    if request.cached:
-        batches = cached_batches(train, train_labels, request.settings)
-    else:
-        random = augmentation(preprocessing.image_size, preprocessing.to_input())
-        batches = augmented_batches(loaded.backbone, data.train, random, request.settings, reading)
 
-    def tell(epoch: int, loss: float) -> None:
-        if epoch == request.settings.epochs or epoch % -(-request.settings.epochs // _EPOCHS_TOLD) == 0:
-            report.say(f"linear classifier: epoch {epoch} of {request.settings.epochs}, loss {loss:.4f}")
 
-    classifier: nn.Linear = train_classifier(
-        batches, loaded.width, len(data.classes), request.settings, reading.device, tell
-    )
-    metrics, recalls = measure_classifier(classifier, test, test_labels, data.sizes)
-    return {**metrics, "knn_acc1": nearest}, recalls
+def _facts(data: LinearData, measured: Measured, plan: LinearPlan) -> dict[str, Any]:
+    """What a JSON file says beyond the metrics."""
+    return {
+        "settings": plan.described(),
+        "imbalance": data.imbalance,
+        "train_images": len(data.train),
+        "train_loss": measured.train_loss,
+        "classes": [
+            {"name": name, "train_images": size, "recall": recall}
+            for name, size, recall in zip(data.classes, data.sizes, measured.recalls, strict=True)
+        ],
+    }

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import gc
 import io
-import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from isogclr.errors import EvaluationError, IsogclrError
 from isogclr.evaluation.damage import unreadable_image
@@ -21,6 +19,7 @@ from isogclr.evaluation.data_folders import Located
 from isogclr.evaluation.metrics import mean_per_class_recall, retrieval_recall, top_k_accuracy
 from isogclr.evaluation.suites import RECALL_AT, RETRIEVAL, TOP_K
 from isogclr.models.encoder import Encoder
+from isogclr.progress_bars import bars_of_others, progress_bar
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def _attempt(encoder: Encoder, located: Located, settings: Settings) -> dict[str
     """An error comes back as a value: its traceback would keep the reader and its open shards alive."""
     task = _retrieval if located.task == RETRIEVAL else _classification
     try:
-        with _progress_bars(settings.quiet), _current(encoder.device):
+        with bars_of_others(settings.quiet), _current(encoder.device):
             return task(encoder, located, settings)
     except IsogclrError as error:
         return error.with_traceback(None)
@@ -71,7 +70,7 @@ def _retrieval(encoder: Encoder, located: Located, settings: Settings) -> dict[s
     text_features: list[Tensor] = []
     image_of_text: list[int] = []
     batches = -(-located.images // settings.batch_size)
-    for images, captions in tqdm(loader, desc=located.dataset.title, total=batches, unit="batch"):
+    for images, captions in progress_bar(loader, desc=located.dataset.title, total=batches, unit="batch"):
         first = sum(map(len, image_features))
         for number, texts in enumerate(captions, start=first):
             if not texts:
@@ -145,28 +144,3 @@ def _current(device: torch.device) -> Iterator[None]:
             yield
     else:
         yield
-
-
-@contextmanager
-def _progress_bars(quiet: bool) -> Iterator[None]:
-    """clip_benchmark draws its bars unasked. When quiet, bars are dropped and everything else passes."""
-    if not quiet:
-        yield
-        return
-    with redirect_stderr(_WithoutBars(sys.stderr)):
-        yield
-
-
-class _WithoutBars:
-    """A stream for tqdm to write to: what starts with a carriage return is a bar, and a line feed ends one."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        if not text.startswith("\r") and text != "\n":
-            self._stream.write(text)
-        return len(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)

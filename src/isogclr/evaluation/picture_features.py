@@ -121,7 +121,7 @@ class _Inputs(Dataset[Tensor | str]):
 def _inputs(dataset: _Inputs, batches: Iterable[list[tuple[int, int]]], reading: Reading) -> Iterator[Tensor]:
     loader = DataLoader(
         dataset,
-        batch_sampler=batches,  # type: ignore[arg-type] (places are pairs)
+        batch_sampler=batches,
         num_workers=reading.workers,
         collate_fn=_stack,
         pin_memory=reading.device.type == "cuda",

@@ -21,7 +21,8 @@ which is one product of the own views with all of them, on any number of ranks.
 
 The weights are closed form, so nothing is kept for autograd but the gradients, [B, D] each, which
 `attach_gradients` hands over. Similarities live in tiles of bounded size; if one tile holds all of them (small
-batches), the second pass takes them from the first and one product is saved.
+batches), or if they take no more memory than the features do (long features), the second pass takes them from the
+first and one product is saved. Of a symmetric S that is kept, the first pass makes the upper blocks only.
 
 Everything is IEEE fp32 (float64 for float64 features): `exact_products`.
 """
@@ -44,6 +45,11 @@ EXCLUDED = -1e30
 
 # Elements of a tile: 16 MiB in fp32. Measured on a CPU; a GPU wants larger tiles to fill its cores.
 TILE_ELEMENTS = {"cpu": 1 << 22, "cuda": 1 << 25}
+
+# A symmetric product is made in blocks of rows, each from its diagonal on: 5/8 of the whole with 4 blocks. Only
+# from this size of the features on, since smaller products lose more by being cut.
+SYMMETRIC_BLOCKS = 4
+SYMMETRIC_ELEMENTS = 1 << 18
 
 
 class Statistics(NamedTuple):
@@ -68,7 +74,8 @@ class Pairs:
         own_rows, all_rows: sample of each anchor, [b] and [B]; below 0 for padding.
         offset: position of the first own anchor.
         positives_only: no two pairs are of one sample and none is padding, so that excluding the diagonal is
-            excluding all that is to be excluded. Never so with one direction.
+            excluding all that is to be excluded; with one direction, the diagonals of an anchor and of its partner.
+            With one direction and several ranks it is never so.
         mask_positives: whether the own partner (and any pair of the same sample) is left out of the candidates.
             With one direction it must be: an anchor is a candidate too.
     """
@@ -85,6 +92,11 @@ class Pairs:
     def square(self) -> bool:
         """Whether the columns of the own product are the own anchors of the second direction."""
         return len(self.own_features) == 2 and self.own_rows.shape == self.all_rows.shape
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the own product is that of a matrix with itself."""
+        return len(self.own_features) == 1 and self.own_rows.shape == self.all_rows.shape
 
     @property
     def own(self) -> slice:
@@ -117,6 +129,10 @@ class Pairs:
         if self.positives_only:
             if self.mask_positives:
                 tile.diagonal(self.offset + start).fill_(EXCLUDED)
+                if self.views == 2:
+                    half = self.own_rows.shape[0] // 2
+                    tile.diagonal(start + half).fill_(EXCLUDED)
+                    tile.diagonal(start - half).fill_(EXCLUDED)
             return
         if self.mask_positives:
             own = self.own_rows[start : start + tile.shape[0]]
@@ -253,7 +269,8 @@ def _gradients(
 class _Tiles:
     """The similarities of some anchors at a time with all candidates, in two buffers that are used again.
 
-    A tile [t, B] is overwritten by the next one; what `exponentials` returns, by its next call.
+    A tile [t, B] is overwritten by the next one, unless all are kept. What `exponentials` returns is overwritten by
+    its next call.
     """
 
     def __init__(
@@ -265,19 +282,33 @@ class _Tiles:
         known: Tensor | None = None,
     ) -> None:
         self._pairs, self._anchors, self._candidates = pairs, anchors, candidates
-        self._rows = min(tile_rows or _tile_rows(candidates), anchors.shape[0])
+        batch, everyone = anchors.shape[0], candidates.shape[0]
+        self._rows = min(tile_rows or _tile_rows(candidates), batch)
+        affordable = tile_rows is None and batch * everyone <= candidates.numel()
+        self._keeps = known is not None or self._rows == batch or affordable
+        if self._keeps and pairs.symmetric and tile_rows is None and anchors.numel() >= SYMMETRIC_ELEMENTS:
+            self._rows = min(self._rows, -(-batch // SYMMETRIC_BLOCKS))
         self._known = known
-        self._similarity = known if known is not None else anchors.new_empty(self._rows, candidates.shape[0])
-        self._scratch = torch.empty_like(self._similarity)
+        rows = batch if self._keeps else self._rows
+        self._similarity = known if known is not None else anchors.new_empty(rows, everyone)
+        self._scratch = anchors.new_empty(self._rows, everyone)
 
     def __iter__(self) -> Iterator[tuple[slice, Tensor]]:
         for start in range(0, self._anchors.shape[0], self._rows):
             rows = slice(start, min(start + self._rows, self._anchors.shape[0]))
-            tile = self._similarity[: rows.stop - rows.start]
+            tile = self._similarity[rows] if self._keeps else self._similarity[: rows.stop - rows.start]
             if self._known is None:
-                torch.mm(self._anchors[rows], self._candidates.t(), out=tile)
+                self._multiply(rows, tile)
                 self._pairs.exclude(tile, start)
             yield rows, tile
+
+    def _multiply(self, rows: slice, tile: Tensor) -> None:
+        if not (self._keeps and self._pairs.symmetric):
+            torch.mm(self._anchors[rows], self._candidates.t(), out=tile)
+            return
+        # What is to the left was made by earlier tiles, what is below is taken from here.
+        torch.mm(self._anchors[rows], self._candidates[rows.start :].t(), out=tile[:, rows.start :])
+        self._similarity[rows.stop :, rows].copy_(tile[:, rows.stop :].t())
 
     def exponentials(self, tile: Tensor, level: Tensor, inverse_temperature: Tensor) -> Tensor:
         """exp((S − level) · inverse temperature), in the scratch buffer. Shapes: [t, B]."""
@@ -285,8 +316,8 @@ class _Tiles:
         return torch.sub(tile, level, out=result).mul_(inverse_temperature).exp_()
 
     def kept(self) -> Tensor | None:
-        """The similarities, if one tile held all of them."""
-        return self._similarity if self._rows == self._anchors.shape[0] else None
+        """The similarities, if there was room for all of them."""
+        return self._similarity if self._keeps else None
 
 
 def _tile_rows(candidates: Tensor) -> int:

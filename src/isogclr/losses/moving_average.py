@@ -249,7 +249,7 @@ class Step:
 
 def _of_anchors(values: Tensor, pairs: Pairs) -> Tensor:
     """What belongs to the own samples, for each of their anchors in a direction."""
-    return values if pairs.views == 1 else values.repeat(pairs.views)
+    return values if pairs.views == 1 else torch.cat([values, values])
 
 
 def _of_samples(log_batch: Tensor, mean_hardness: Tensor, pairs: Pairs) -> tuple[Tensor, Tensor]:

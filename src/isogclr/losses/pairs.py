@@ -50,7 +50,8 @@ def gather_views(ranks: Ranks, first: Tensor, second: Tensor, rows: Tensor) -> P
     """One direction: two views of each picture, [b, D] each, are 2b anchors. Otherwise as `gather_pairs`."""
     missing = _capacity(ranks, first) - first.shape[0]
     own = torch.cat([pad(view, (0, 0, 0, missing)) for view in (first, second)])
-    own_rows = pad(rows.to(first.device, non_blocking=True), (0, missing), value=PADDING).repeat(2)
+    rows = pad(rows.to(first.device, non_blocking=True), (0, missing), value=PADDING)
+    own_rows = torch.cat([rows, rows])
     everyone = ranks.gather(own).to(_dtype(first))
     offset = ranks.rank * own.shape[0]
     return Pairs(
@@ -59,7 +60,7 @@ def gather_views(ranks: Ranks, first: Tensor, second: Tensor, rows: Tensor) -> P
         own_rows=own_rows,
         all_rows=ranks.gather(own_rows),
         offset=offset,
-        positives_only=False,
+        positives_only=ranks.size == 1 and _positives_only(rows, mask_positives=True, ranks=1),
         mask_positives=True,
     )
 
@@ -85,7 +86,7 @@ def pair_share(pairs: Pairs, ranks: Ranks) -> Tensor | float:
 def number_of_negatives(pairs: Pairs) -> Tensor:
     """|N_j| of all anchors of a direction, [B], when the positives are masked."""
     if pairs.positives_only:
-        return torch.full_like(pairs.all_rows, pairs.all_rows.shape[0] - 1)
+        return torch.full_like(pairs.all_rows, pairs.all_rows.shape[0] - pairs.views)
     return objective.number_of_negatives(pairs.all_rows, pairs.all_rows)
 
 

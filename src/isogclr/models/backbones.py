@@ -40,13 +40,13 @@ def _resnet(name: str, stem: str) -> nn.Module:
     from torchvision.models import resnet18, resnet50  # noqa: PLC0415 (slow to import)
 
     model = cast(nn.Module, {"resnet18": resnet18, "resnet50": resnet50}[name](weights=None))
-    model.width = cast(nn.Linear, model.fc).in_features
+    width = cast(nn.Linear, model.fc).in_features
     model.fc = nn.Identity()
     if stem == "cifar":
         conv = nn.Conv2d(3, 64, kernel_size=3, stride=1, padding=1, bias=False)
         nn.init.kaiming_normal_(conv.weight, mode="fan_out", nonlinearity="relu")  # as torchvision's
         model.conv1, model.maxpool = conv, nn.Identity()
-    return model
+    return _with_width(model, width)
 
 
 def _tiny(stem: str, batch_norm: bool) -> nn.Module:
@@ -63,8 +63,11 @@ def _tiny(stem: str, batch_norm: bool) -> nn.Module:
         layers = [block(3, first, 7, 2), nn.Sequential(nn.MaxPool2d(3, 2, padding=1))]
     for channels, out in zip(_TINY_CHANNELS, others, strict=False):
         layers.append(block(channels, out, 3, 2))
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    model.width = _TINY_CHANNELS[-1]
+    return _with_width(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()), _TINY_CHANNELS[-1])
+
+
+def _with_width(model: nn.Module, width: int) -> nn.Module:
+    model.width = width  # type: ignore[assignment] (torch types attributes as if all were tensors or modules)
     return model
 
 

@@ -186,6 +186,8 @@ def _tokenizer(name: str, config: Mapping[str, Any]) -> Tokenizer:
     """By open_clip's rules; length and options are the saved ones, since the name may mean another model by now."""
     import open_clip  # noqa: PLC0415
 
+    from isogclr.models.captions import with_cut_captions  # noqa: PLC0415
+
     model_configs.register()
     text = config["text_cfg"]
     options = dict(text.get("tokenizer_kwargs", {}))
@@ -195,7 +197,7 @@ def _tokenizer(name: str, config: Mapping[str, Any]) -> Tokenizer:
         mode = text.get("tokenizer_mode")
         tokenizer = open_clip.tokenizer.HFTokenizer(text["hf_tokenizer_name"], tokenizer_mode=mode, **options)
     else:
-        tokenizer = open_clip.get_tokenizer(name, **options)
+        tokenizer = with_cut_captions(open_clip.get_tokenizer(name, **options))
     return tokenizer
 
 

@@ -39,6 +39,9 @@ class Theme:
     faint: str
     paper: str
     lines: tuple[str, ...]
+    hot: str
+    cold: str
+    classes: tuple[str, ...]  # as many as can be told apart
     diverging: str = "coolwarm"  # cold to hot; told apart with any colour vision
 
     def line(self, number: int) -> dict[str, Any]:
@@ -50,12 +53,40 @@ class Theme:
         return self.lines[number % len(self.lines)]
 
 
+# One set of class colours for both pages: the map on the page is painted once.
+_CLASSES = (
+    "#0072b2",
+    "#e69f00",
+    "#009e73",
+    "#d1495b",
+    "#9467bd",
+    "#56b4e9",
+    "#b5a400",
+    "#e377c2",
+    "#8c6d46",
+    "#4fd1a5",
+)
 LIGHT = Theme(
-    "light", "#24292f", "#d0d7de", "#ffffff", ("#0072b2", "#d55e00", "#008f68", "#b1568b", "#8a6d00", "#3b8fc2")
+    "light",
+    "#24292f",
+    "#d0d7de",
+    "#ffffff",
+    ("#0072b2", "#d55e00", "#008f68", "#b1568b", "#8a6d00", "#3b8fc2"),
+    hot="#b40426",
+    cold="#3b4cc0",
+    classes=_CLASSES,
 )
 DARK = Theme(
-    "dark", "#e6edf3", "#3d444d", "#161b22", ("#56b4e9", "#f0a03c", "#2bbf93", "#e29bc4", "#d9c84a", "#9ecbff")
+    "dark",
+    "#e6edf3",
+    "#3d444d",
+    "#161b22",
+    ("#56b4e9", "#f0a03c", "#2bbf93", "#e29bc4", "#d9c84a", "#9ecbff"),
+    hot="#f0606a",
+    cold="#6f8ff0",
+    classes=_CLASSES,
 )
+OTHER_CLASSES = "#9da7b3"  # those beyond the colours
 THEMES = (LIGHT, DARK)
 Paint = Callable[[Sequence[Any], Theme], None]
 Table = Mapping[str, Any]  # columns of one length: arrays or lists
@@ -196,13 +227,13 @@ def logarithmic(axis: Any, low: float, high: float) -> None:
     else:
         axis.set_major_locator(LogLocator(base=10, subs=steps))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
-def percent(axis: Any) -> None:
-    """An axis of shares, written as per cent."""
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.3g} %"))
+def percent(axis: Any, *, signed: bool = True) -> None:
+    """An axis of shares, written as per cent; not signed where shares go both ways from 0."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * (value if signed else abs(value)):.3g} %"))
 
 
 def colour_bar(axes: Any, artist: Any, label: str, ticks: Any) -> None:

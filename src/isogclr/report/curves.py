@@ -13,6 +13,7 @@ from isogclr.report.canvas import Frame, Picture, Theme, draw, logarithmic, perc
 from isogclr.report.directions import Directions, together
 from isogclr.report.loading import Run
 
+KNN = "knn_top1"  # as it is logged
 _RECALL = re.compile(r"(\w+_to_\w+)_R@1")
 
 
@@ -104,6 +105,36 @@ def recall_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
         "Share of queries whose own partner is among the first k found: k = 1 thick, 5 and 10 thinner.",
         "Line charts of recall at 1, 5 and 10 against epoch, one panel per direction, one colour per run.",
         panels=len(present),
+    )
+    return draw(folder, frame, paint, table)
+
+
+def accuracy_figure(runs: Sequence[Run], folder: Path) -> Picture | None:
+    """Accuracy of the nearest neighbours on held-out pictures over epochs."""
+    found = {run.name: run.journal.series("val", KNN) for run in runs}
+    if not any(len(epochs) for epochs, _ in found.values()):
+        return None
+
+    def paint(axes: Sequence[Any], theme: Theme) -> None:
+        for number, run in enumerate(runs):
+            epochs, values = found[run.name]
+            if len(epochs):
+                axes[0].plot(epochs, values, label=label(run, runs), **theme.line(number), **_marks(epochs))
+        axes[0].set(title="nearest neighbours", xlabel="epoch", ylabel="top-1 accuracy", ylim=(0, None))
+        percent(axes[0].yaxis)
+        axes[0].legend()
+
+    table: dict[str, list[Any]] = {"run": [], "epoch": [], "accuracy": []}
+    for run in runs:
+        for epoch, value in zip(*found[run.name], strict=True):
+            for name, cell in zip(table, (run.name, epoch, value), strict=True):
+                table[name].append(cell)
+    frame = Frame(
+        "accuracy",
+        "Classes of held-out pictures",
+        "Share of held-out pictures whose class is found by a vote of their nearest training pictures in the "
+        "backbone's features; nothing is trained for it.",
+        "Line chart of the accuracy of nearest neighbours against epoch, one line per run.",
     )
     return draw(folder, frame, paint, table)
 

@@ -56,6 +56,23 @@ def reads_captions(side: str) -> bool:
     return side == _CAPTIONS
 
 
+def reads_pictures(side: str) -> bool:
+    """Whether its inputs are pictures."""
+    return not reads_captions(side)
+
+
+def inputs_of(directions: Directions) -> tuple[str, ...]:
+    """What a sample must have for these directions: `image`, `caption`, or both."""
+    wanted = (("image", reads_pictures), ("caption", reads_captions))
+    return tuple(name for name, is_read in wanted if any(map(is_read, directions)))
+
+
+def inputs_named(directions: Directions, joint: str = "and") -> str:
+    """The same as in a sentence: `pictures and captions`."""
+    names = {"image": "pictures", "caption": "captions"}
+    return f" {joint} ".join(names[one] for one in inputs_of(directions))
+
+
 def listed(names: Iterable[str]) -> str:
     """As in a sentence: `image and text`."""
     return " and ".join(names)

@@ -23,6 +23,7 @@ from isogclr.report.journal import Journal, read_journal
 from isogclr.state.generations import find_snapshot, generation_folders
 from isogclr.state.snapshot import Snapshot
 
+UNIMODAL = "unimodal"  # `kind` in the configuration of a run on views of pictures
 GENERATIONS = ("checkpoints/generations", "generations")
 
 
@@ -35,6 +36,7 @@ class Run:
         config: config.json; empty if there is none.
         snapshot: newest snapshot of the store that is whole.
         checkpoint: newest model.
+        rows, fingerprint: of that store, and of the index that it was made with.
         directions: sides of a sample that have a temperature, if any have.
         has_temperatures: whether its store keeps them for each sample.
         notes: what can not be shown of this run, and why.
@@ -46,6 +48,8 @@ class Run:
     journal: Journal = field(default_factory=Journal)
     snapshot: Path | None = None
     step: int | None = None
+    rows: int = 0
+    fingerprint: str = ""
     index: Path | None = None
     checkpoint: Path | None = None
     directions: Directions = UNKNOWN
@@ -55,6 +59,16 @@ class Run:
     @property
     def loss(self) -> str:
         return str(self.config.get("loss", "unknown loss"))
+
+    @property
+    def model(self) -> str:
+        """Of two views of pictures, the backbone."""
+        return str(self.config.get("model") or self.config.get("backbone") or "unknown model")
+
+    @property
+    def has_pictures_alone(self) -> bool:
+        """Whether it was trained on views of pictures, by `training.unimodal`."""
+        return self.config.get("kind") == UNIMODAL
 
     def loss_option(self, name: str) -> Any:
         options = self.config.get("loss_config")
@@ -162,7 +176,8 @@ def _find_store(run: Run) -> tuple[str, ...]:
         try:
             run.snapshot = find_snapshot(root)
             with Snapshot(run.snapshot) as snapshot:
-                run.step = snapshot.header.step
+                run.step, run.rows = snapshot.header.step, snapshot.header.rows
+                run.fingerprint = snapshot.header.index_fingerprint
                 return snapshot.header.schema.state_columns
         except (IsogclrError, OSError) as error:
             run.snapshot = None

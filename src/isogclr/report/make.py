@@ -6,29 +6,26 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from isogclr.csv_table import CsvColumns
 from isogclr.durable import replace_file
 from isogclr.errors import InputError, IsogclrError
-from isogclr.report import curves, distributions, relations, summaries
+from isogclr.report import arrangement, class_figures, curves, distributions, relations, summaries
 from isogclr.report.canvas import write_table
-from isogclr.report.detail import Detail, Embed, collect
-from isogclr.report.directions import reads_captions
+from isogclr.report.class_tables import class_table
+from isogclr.report.detail import MAP_POINTS, Detail, collect
+from isogclr.report.directions import temperature_column
 from isogclr.report.loading import Run, load_runs
+from isogclr.report.model_of_run import LoadEmbedder, load_model_of
 from isogclr.report.page import Page, render
-from isogclr.report.samples import SampleReader
+from isogclr.report.run_data import Opened, Reader, RunData, open_data
 from isogclr.report.scan import Scan, scan_store
-from isogclr.shard_index.index import ShardIndex
-from isogclr.shard_index.patterns import expand_sources
+from isogclr.report.side_by_side import side_by_side
 
-LoadEmbedder = Callable[[Path], Embed]  # from a checkpoint; raises an error of ours, or OSError
-_PACKAGES = ("scipy", "sklearn", "threadpoolctl")  # for whatever is said of embeddings; imported when they are
 _SHARDS_OPENED = 64  # for the random sample, however many shards there are
 
 
@@ -38,7 +35,7 @@ class Options:
 
     Args:
         index: shard index of the runs, if not where their configuration says.
-        shards: where the shards are now, as in `--train-data`, if not where the index saw them last.
+        shards: where the data is now, as in `--train-data` or `--data`, if not where the run found it.
         detail: name of the run whose samples are shown; None is the first with temperatures.
         samples: how many random samples are read, and embedded.
         extremes: how many samples are shown of each end of each temperature.
@@ -69,17 +66,24 @@ def make_report(
     detailed = _detailed(runs, options)
     output.mkdir(parents=True, exist_ok=True)
     page = Page(_title(runs), time.strftime("%Y-%m-%d %H:%M"), _version())
-    readers = {run.name: _reader(run, options) for run in runs if run is detailed}
+    opened: Opened = {}
+    data: dict[str, RunData] = {}
     scans: dict[str, Scan] = {}
     for run in runs:
         say(f"reading {run.name}")
-        scan = _scan(run, run is detailed, readers.get(run.name), options)
+        if run is detailed or run.has_pictures_alone:
+            data[run.name] = open_data(run, options.shards, opened)
+        scan = _scan(run, run is detailed, data.get(run.name, RunData()), options)
         if scan is not None:
             scans[run.name] = scan
     _add_overview(page, runs, scans, output)
+    _add_classes(page, runs, scans, output)
     if detailed is not None and detailed.name in scans and scans[detailed.name].visited:
         say(f"reading {'samples' if load_embedder is None else 'and embedding samples'} of {detailed.name}")
-        _add_detail(page, detailed, scans[detailed.name], readers[detailed.name], options, load_embedder, output)
+        _add_detail(page, detailed, scans[detailed.name], data[detailed.name], options, load_embedder, output)
+    if load_embedder is not None:
+        shown = None if detailed is None or page.detail is None else (detailed, page.detail)
+        page.arrangement = side_by_side(runs, scans, data, shown, load_embedder, say, output)
     page.notes = [(run.name, note) for run in runs for note in run.notes] + page.notes
     path = output / "report.html"
     replace_file(path, [render(page).encode("utf-8")])
@@ -96,46 +100,23 @@ def _detailed(runs: Sequence[Run], options: Options) -> Run | None:
     return next((run for run in runs if run.has_temperatures), None)
 
 
-def _reader(run: Run, options: Options) -> SampleReader | None:
-    if run.index is None:
-        run.notes.append(
-            "No shard index: samples have row numbers, but neither pictures nor captions; name it with --index."
-        )
-        return None
-    try:
-        index = ShardIndex.load(run.index)
-        shards = None if options.shards is None else expand_sources(options.shards)
-        needs_captions = any(reads_captions(side) for side in run.directions)
-        return SampleReader(index, shards, _columns(run), needs_captions=needs_captions)
-    except (IsogclrError, OSError) as error:
-        run.notes.append(f"The shard index can not be used, so there are no pictures and captions: {error}")
-        return None
-
-
-def _columns(run: Run) -> CsvColumns:
-    """How the run was told to read its table; the defaults where its configuration is lost."""
-    settings = {"separator": "csv_separator", "image": "csv_image_key", "caption": "csv_caption_key"}
-    given = {name: run.data_setting(setting) for name, setting in settings.items()}
-    return CsvColumns(**{name: str(value) for name, value in given.items() if value})
-
-
-def _scan(run: Run, is_detailed: bool, reader: SampleReader | None, options: Options) -> Scan | None:
+def _scan(run: Run, is_detailed: bool, data: RunData, options: Options) -> Scan | None:
     if run.snapshot is None:
         return None
     bounds = (run.loss_option("temperature_min"), run.loss_option("temperature_max"))
     directions = run.directions if run.has_temperatures else ()
-    if not is_detailed:
-        sizes: dict[str, Any] = {"extremes": 0, "sample": 0}
-    else:
-        within = None if reader is None else reader.some_shards(_SHARDS_OPENED)
-        sizes = {
+    within = None if data.reader is None else data.reader.some_shards(_SHARDS_OPENED)
+    if is_detailed:
+        sizes: dict[str, Any] = {
             "extremes": options.extremes,
             "sample": options.samples,
             "within": within,
             "chosen": options.chosen,
         }
+    else:
+        sizes = {"extremes": 0, "sample": MAP_POINTS if run.has_pictures_alone else 0, "within": within}
     try:
-        return scan_store(run.snapshot, bounds, directions=directions, **sizes)
+        return scan_store(run.snapshot, bounds, directions=directions, labels=data.labels, **sizes)
     except (IsogclrError, OSError) as error:
         run.notes.append(f"Its store can not be read to the end, so no samples are shown: {error}")
         return None
@@ -143,7 +124,11 @@ def _scan(run: Run, is_detailed: bool, reader: SampleReader | None, options: Opt
 
 def _add_overview(page: Page, runs: Sequence[Run], scans: dict[str, Scan], output: Path) -> None:
     page.runs = [summaries.run_card(run, curves.label(run, runs), scans.get(run.name)) for run in runs]
-    found = [curves.loss_figure(runs, output), curves.recall_figure(runs, output)]
+    found = [
+        curves.loss_figure(runs, output),
+        curves.recall_figure(runs, output),
+        curves.accuracy_figure(runs, output),
+    ]
     page.curves = [picture for picture in found if picture is not None]
     found = [distributions.final_figure(runs, scans, output), curves.temperature_curves(runs, output)]
     with_temperatures = [run for run in runs if run.has_temperatures]
@@ -159,24 +144,44 @@ def _add_overview(page: Page, runs: Sequence[Run], scans: dict[str, Scan], outpu
     page.settings, page.more_settings = summaries.settings_table(runs)
 
 
+def _add_classes(page: Page, runs: Sequence[Run], scans: dict[str, Scan], output: Path) -> None:
+    """Runs with the same classes share figures; runs without temperatures have nothing to show here."""
+    groups: dict[tuple[str, ...], list[class_figures.ClassRun]] = {}
+    for number, run in enumerate(runs):
+        classes = scans[run.name].classes if run.name in scans else None
+        if classes is None or not classes.columns or not classes.sizes.any():
+            continue
+        column = classes.columns[temperature_column(run.directions[0])]
+        shown = class_figures.ClassRun(number, curves.label(run, runs), classes, column)
+        groups.setdefault(classes.names, []).append(shown)
+        page.class_tables.append(class_table(shown))
+    for place, group in enumerate(groups.values()):
+        end = f"_{place + 1}" if place else ""
+        found = [
+            class_figures.class_figure(group, output, f"classes{end}"),
+            class_figures.extremes_figure(group, output, f"class_extremes{end}"),
+        ]
+        page.classes += [picture for picture in found if picture is not None]
+
+
 def _add_detail(
     page: Page,
     run: Run,
     scan: Scan,
-    reader: SampleReader | None,
+    data: RunData,
     options: Options,
     load_embedder: LoadEmbedder | None,
     output: Path,
 ) -> None:
     if not scan.columns:
         return
-    reader = _checked(run, scan, reader)
-    embed = None if reader is None else _embedder(run, load_embedder)
+    reader = data.reader
+    embed = None if reader is None else load_model_of(run, load_embedder)
     unknown = [row for row in options.chosen if row not in scan.states]
     if unknown:
         run.notes.append(f"Rows {unknown} were never visited, or are not in the store: no hard negatives of them.")
     chosen = [row for row in options.chosen if row in scan.states]
-    detail = collect(scan, run.directions, reader, embed, chosen, output)
+    detail = collect(scan, run.directions, reader, embed, chosen, output, data.labels)
     page.detail, page.detail_name, page.sampling = detail, run.name, _sampling(scan, options, detail)
     run.notes += detail.notes
     if reader is not None:
@@ -184,6 +189,15 @@ def _add_detail(
     write_table(output / "data" / "samples.csv", summaries.sample_table(detail))
     if detail.features:
         _add_semantics(page, detail, output)
+        if run.has_pictures_alone:
+            side = run.directions[0]
+            page.extremes_map = arrangement.extremes_map(
+                detail.features[side],
+                detail.temperatures(side),
+                detail.labels,
+                detail.classes(detail.embedded),
+                output,
+            )
 
 
 def _add_semantics(page: Page, detail: Detail, output: Path) -> None:
@@ -198,45 +212,12 @@ def _add_semantics(page: Page, detail: Detail, output: Path) -> None:
         values = {
             side: _column([detail.samples[row].temperature[side] for row in detail.map_rows]) for side in sides
         }
-        page.map_picture = relations.map_figure(detail.map_points, values, output, "semantics")
+        labels, classes = detail.labels, detail.classes(detail.map_rows)
+        page.map_picture = relations.map_figure(detail.map_points, values, output, "semantics", labels, classes)
     write_table(output / "data" / "hard_negatives.csv", summaries.negative_table(detail))
 
 
-def _checked(run: Run, scan: Scan, reader: SampleReader | None) -> SampleReader | None:
-    """The reader, if its index is that of the store."""
-    if reader is None:
-        return None
-    try:
-        if reader.index.rows_at(scan.fingerprint) == scan.rows:
-            return reader
-        reason = "it had another number of rows then"
-    except IsogclrError as error:
-        reason = str(error)
-    run.notes.append(f"The index is not that of the store, so there are no pictures and captions: {reason}")
-    return None
-
-
-def _embedder(run: Run, load_embedder: LoadEmbedder | None) -> Embed | None:
-    if load_embedder is None:
-        run.notes.append("Embeddings were not asked for: nothing on neighbours, the map and hard negatives.")
-        return None
-    if run.checkpoint is None:
-        return None
-    missing = [package for package in _PACKAGES if find_spec(package) is None]
-    if missing:
-        run.notes.append(
-            f"Found no {' and no '.join(missing)}, so nothing on neighbours and hard negatives: "
-            "`pip install isogclr[report]`."
-        )
-        return None
-    try:
-        return load_embedder(run.checkpoint)
-    except (IsogclrError, OSError, ValueError, RuntimeError) as error:
-        run.notes.append(f"The model can not be loaded, so nothing on neighbours and hard negatives: {error}")
-        return None
-
-
-def _note_problems(run: Run, reader: SampleReader) -> None:
+def _note_problems(run: Run, reader: Reader) -> None:
     problems = list(reader.problems.values())
     if problems:
         more = f" (and {len(problems) - 1:,} more shards)" if len(problems) > 1 else ""

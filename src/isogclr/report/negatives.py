@@ -18,6 +18,7 @@ class HardNegatives:
     hardness: npt.NDArray[np.float64]  # h_ij = s_ij − s_ii
     weights: npt.NDArray[np.float64]  # p*_ij, of all negatives together 1
     effective: float  # exp of the entropy of p*: among how many negatives the weight is shared
+    own_class: float = float("nan")  # part of the weight that is on samples of the anchor's class
 
 
 def hard_negatives(
@@ -26,6 +27,7 @@ def hard_negatives(
     other_features: Features,
     temperatures: npt.NDArray[np.float32],
     count: int,
+    classes: npt.NDArray[np.int32] | None = None,
 ) -> list[HardNegatives]:
     """For each anchor, p*_ij ∝ exp(h_ij / τ_i) over all other samples (eq. 4 of the paper at its optimum).
 
@@ -35,6 +37,7 @@ def hard_negatives(
         other_features: of all samples, on the side that it is compared with, [N, D].
         temperatures: on the anchor's side, [N].
         count: how many negatives to return.
+        classes: of all samples, if known, −1 where not. [N]
     """
     found = []
     for anchor in anchors.tolist():
@@ -47,5 +50,8 @@ def hard_negatives(
         order = np.argsort(-exponent, kind="stable")[: min(count, len(weights) - 1)]
         positive = weights[weights > 0]
         effective = float(np.exp(-(positive * np.log(positive)).sum()))
-        found.append(HardNegatives(order, hardness[order], weights[order], effective))
+        own = float("nan")
+        if classes is not None and classes[anchor] >= 0:
+            own = float(weights[classes == classes[anchor]].sum())
+        found.append(HardNegatives(order, hardness[order], weights[order], effective, own))
     return found

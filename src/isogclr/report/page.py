@@ -13,12 +13,14 @@ import jinja2
 from markupsafe import Markup
 
 from isogclr.report.canvas import LIGHT, Picture, heat
+from isogclr.report.class_colours import palette
+from isogclr.report.class_tables import COLUMNS, ClassTable
 from isogclr.report.detail import Detail, Shown
 from isogclr.report.directions import Directions, opposite, reads_captions
 from isogclr.report.relations import heat_range
 from isogclr.report.wording import clean, number, share
 
-_PICTURE_HINTS = (
+_HINTS = (
     "Hot: the paper expects frequent semantics here, things with many relatives in the data.",
     "Cold: the paper expects rare semantics, told apart from everything else.",
 )
@@ -52,11 +54,16 @@ class Page:
     notes: list[tuple[str, str]] = field(default_factory=list)
     curves: list[Picture] = field(default_factory=list)
     distributions: list[Picture] = field(default_factory=list)
+    classes: list[Picture] = field(default_factory=list)
+    class_tables: list[ClassTable] = field(default_factory=list)
+    class_table_columns: tuple[str, ...] = COLUMNS
+    arrangement: Picture | None = None
     detail: Detail | None = None
     detail_name: str = ""
     sampling: str = ""
     relations: list[Picture] = field(default_factory=list)
     map_picture: Picture | None = None
+    extremes_map: Picture | None = None
     health: Picture | None = None
     stores: list[str] = field(default_factory=list)
     health_table: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -77,9 +84,25 @@ class Page:
         return self.detail is not None and self.detail.has_captions
 
     @property
+    def has_pictures(self) -> bool:
+        return self.detail is not None and self.detail.has_pictures
+
+    @property
+    def has_classes(self) -> bool:
+        return self.detail is not None and self.detail.labels is not None
+
+    @property
+    def sought(self) -> list[str]:
+        """What samples are searched by, as (one, several)."""
+        captions = ("caption", "captions") if self.has_captions else ("key", "keys")
+        kinds = [("class", "classes"), captions] if self.has_classes else [captions]
+        return [joint.join(words) for joint, words in zip((" or ", " and "), zip(*kinds, strict=True), strict=True)]
+
+    @property
     def columns(self) -> list[tuple[str, str]]:
         """Columns of the table of samples that can be sorted by: name, title."""
         return [
+            *([("label", "Class")] if self.has_classes else []),
             *([("caption", "Caption")] if self.has_captions else []),
             *((side, f"{side.capitalize()} τ") for side in self.directions),
             ("visits", "Visits"),
@@ -103,6 +126,8 @@ class Page:
             ("notes", "What could not be shown", self.notes),
             ("curves", "Training", self.curves),
             ("temperatures", "Temperatures", self.distributions),
+            ("classes", "Classes", self.classes),
+            ("arrangement", "Arrangement", self.arrangement),
             ("gallery", "Hottest and coldest", self.detail),
             ("semantics", "Semantics", self.relations or self.map_picture),
             ("negatives", "Hard negatives", self.detail and self.detail.anchors),
@@ -171,7 +196,7 @@ def _within_room(samples: list[Shown], page: Page) -> list[Shown]:
 def _galleries(detail: Detail) -> list[dict[str, Any]]:
     found = []
     for side in detail.directions:
-        hints = _CAPTION_HINTS if reads_captions(side) else _PICTURE_HINTS
+        hints = _CAPTION_HINTS if reads_captions(side) and detail.has_pictures else _HINTS
         for end, rows, hint in zip(("largest", "smallest"), (detail.largest, detail.smallest), hints, strict=True):
             title = f"{side.capitalize()}s with the {end} temperatures"
             found.append({"side": side, "title": title, "hint": hint, "rows": rows[side]})
@@ -179,29 +204,53 @@ def _galleries(detail: Detail) -> list[dict[str, Any]]:
 
 
 def _maps(detail: Detail) -> list[dict[str, Any]]:
+    """One map per direction, coloured by temperature, and one of the first by class."""
     panels = []
     for side in detail.directions if detail.map_points else ():
-        points = detail.map_points[side]
-        low, high = points.min(axis=0), points.max(axis=0)
-        inner = _MAP_SIZE - 2 * _MAP_ROOM
-        places = _MAP_ROOM + inner * (points - low) / (high - low).clip(1e-9)
         values = [detail.samples[row].temperature[side] for row in detail.map_rows]
         coldest, hottest = heat_range(detail.temperatures(side))
-        colours = heat(values, coldest, hottest, LIGHT)
         steps = [coldest * (hottest / coldest) ** (step / (_SCALE_STEPS - 1)) for step in range(_SCALE_STEPS)]
         panels.append(
             {
+                "title": f"{side} embeddings",
                 "side": side,
                 "low": coldest,
                 "high": hottest,
                 "scale": heat(steps, coldest, hottest, LIGHT),
-                "points": [
-                    {"x": f"{x:.1f}", "y": f"{y:.1f}", "colour": colour, "row": row}
-                    for (x, y), colour, row in zip(places, colours, detail.map_rows, strict=True)
-                ],
+                "points": _points(detail, side, heat(values, coldest, hottest, LIGHT)),
             }
         )
+    if panels and detail.labels is not None:
+        panels.append(_class_map(detail, detail.directions[0]))
     return panels
+
+
+def _class_map(detail: Detail, side: str) -> dict[str, Any]:
+    assert detail.labels is not None
+    classes = detail.classes(detail.map_rows)
+    groups = palette(detail.labels, classes, LIGHT).groups(classes, LIGHT)
+    colours = [""] * len(classes)
+    for _, colour, members in groups:
+        for place in members.nonzero()[0].tolist():
+            colours[place] = colour
+    return {
+        "title": f"{side} embeddings, by class",
+        "side": side,
+        "scale": [],
+        "legend": [(name, colour) for name, colour, _ in groups],
+        "points": _points(detail, side, colours),
+    }
+
+
+def _points(detail: Detail, side: str, colours: list[str]) -> list[dict[str, Any]]:
+    points = detail.map_points[side]
+    low, high = points.min(axis=0), points.max(axis=0)
+    inner = _MAP_SIZE - 2 * _MAP_ROOM
+    places = _MAP_ROOM + inner * (points - low) / (high - low).clip(1e-9)
+    return [
+        {"x": f"{x:.1f}", "y": f"{y:.1f}", "colour": colour, "row": row}
+        for (x, y), colour, row in zip(places, colours, detail.map_rows, strict=True)
+    ]
 
 
 def _anchors(detail: Detail) -> list[dict[str, Any]]:
@@ -213,10 +262,13 @@ def _anchors(detail: Detail) -> list[dict[str, Any]]:
                 {
                     "title": f"Its {side} against other {opposite(detail.directions, side)}s",
                     "effective": found.effective,
+                    "own_class": None if math.isnan(found.own_class) else found.own_class,
                     "strongest": max(float(found.weights[0]), 1e-4),
                     "negatives": [
                         {
                             "sample": detail.samples[detail.embedded[position]],
+                            "same_class": detail.samples[row].label is not None
+                            and detail.samples[detail.embedded[position]].label == detail.samples[row].label,
                             "hardness": float(hardness),
                             "weight": float(weight),
                         }

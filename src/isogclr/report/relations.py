@@ -11,8 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from isogclr.report.canvas import Frame, Picture, Theme, colour_bar, draw, heat_norm, logarithmic, percent
+from isogclr.report.class_colours import Numbers, class_names, paint_classes
 from isogclr.report.commonness import NEIGHBOURS, binned_quantiles, rank_correlation
 from isogclr.report.directions import listed
+from isogclr.report.row_classes import Labels
 
 Floats = npt.NDArray[np.float64]
 _SHOWN = 3000  # points in a scatter plot
@@ -82,11 +84,19 @@ def relation_figure(
     return draw(folder, frame, paint, table), found
 
 
-def map_figure(points: Mapping[str, Any], temperatures: Mapping[str, Floats], folder: Path, name: str) -> Picture:
-    """The projection of each direction, one point per sample, coloured by temperature."""
+def map_figure(
+    points: Mapping[str, Any],
+    temperatures: Mapping[str, Floats],
+    folder: Path,
+    name: str,
+    labels: Labels | None = None,
+    classes: Numbers | None = None,
+) -> Picture:
+    """The projection of each direction, a point per sample, coloured by temperature; of the first also by class."""
+    first = next(iter(temperatures))
 
     def paint(axes: Sequence[Any], theme: Theme) -> None:
-        for panel, side in zip(axes, temperatures, strict=True):
+        for panel, side in zip(axes, temperatures, strict=False):
             low, high = heat_range(temperatures[side])
             artist = panel.scatter(
                 *points[side].T,
@@ -102,8 +112,14 @@ def map_figure(points: Mapping[str, Any], temperatures: Mapping[str, Floats], fo
             panel.set(xlabel="t-SNE 1", ylabel="t-SNE 2")
             panel.grid(visible=False)
             colour_bar(panel, artist, f"{side} τ", np.geomspace(low, high, 5))
+        if labels is not None and classes is not None:
+            paint_classes(axes[-1], theme, points[first], labels, classes)
+            axes[-1].set(
+                title=f"{first} embeddings, by class", xticks=[], yticks=[], xlabel="t-SNE 1", ylabel="t-SNE 2"
+            )
+            axes[-1].grid(visible=False)
 
-    table = {
+    table: dict[str, Any] = {
         f"{side}_{what}": values
         for side in temperatures
         for what, values in (
@@ -112,15 +128,18 @@ def map_figure(points: Mapping[str, Any], temperatures: Mapping[str, Floats], fo
             ("temperature", temperatures[side]),
         )
     }
+    if labels is not None and classes is not None:
+        table["class"] = class_names(labels, classes)
     number = len(next(iter(temperatures.values())))
+    by_class = "" if labels is None else " and by class"
     frame = Frame(
         f"{name}_map",
-        "Embeddings, coloured by temperature",
+        f"Embeddings, coloured by temperature{by_class}",
         f"t-SNE of {number:,} random samples. Neighbours are alike to the model; distances far "
         "apart mean little. Blue is cold (small τ), red is hot (large τ).",
         f"{_charts(temperatures)} of projected embeddings, {listed(f'of {side}s' for side in temperatures)}, "
-        "coloured by temperature.",
-        panels=len(temperatures),
+        f"coloured by temperature{by_class}.",
+        panels=len(temperatures) + (labels is not None),
         height=4.0,
         width=5.0,
         on_page=False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Source:
     row: int
     shard: str
     key: str
-    image: bytes | None = None
+    image: bytes | Callable[[], Any] | None = None  # a file, or what opens one of Pillow's pictures
     caption: str | None = None
     problem: str = ""
 
@@ -39,7 +39,7 @@ class SampleReader:
         index: of the run.
         shards: where the shards are now, if not where the index saw them last.
         columns: separator and column names of CSV data.
-        needs_captions: whether a sample without one has a problem.
+        needed: which of `image` and `caption` a sample must have; one without has a problem.
     """
 
     def __init__(
@@ -47,11 +47,9 @@ class SampleReader:
         index: ShardIndex,
         shards: Sequence[str] | None,
         columns: CsvColumns,
-        *,
-        needs_captions: bool = True,
+        needed: Sequence[str] = ("image", "caption"),
     ) -> None:
-        self.index, self.columns = index, columns
-        self._needed = ("image", "caption") if needs_captions else ("image",)
+        self.index, self.columns, self._needed = index, columns, tuple(needed)
         self.problems: dict[str, str] = {}  # by shard
         self._urls = {shard.id: shard.url for shard in index.shards()}
         for url in shards or ():

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from isogclr.report.by_class import ByClass
 from isogclr.report.directions import sides_in, temperature_column
+from isogclr.report.row_classes import Labels
 from isogclr.state.schema import Values
 from isogclr.state.snapshot import Snapshot
 
@@ -99,6 +101,7 @@ class Scan:
     sample_rows: Rows = field(default_factory=lambda: np.zeros(0, np.int64))
     population: int = 0  # rows that the sample was drawn from
     states: dict[int, np.void] = field(default_factory=dict)  # of all rows that are remembered
+    classes: ByClass | None = None  # if labels are known
 
 
 def edges() -> npt.NDArray[np.float64]:
@@ -114,6 +117,7 @@ def scan_store(
     within: Intervals | None = None,
     chosen: Sequence[int] = (),
     directions: Sequence[str] | None = None,
+    labels: Labels | None = None,
     seed: int = 0,
 ) -> Scan:
     """Read every visited row once.
@@ -125,6 +129,7 @@ def scan_store(
         within: rows that may be drawn; None is all.
         chosen: rows to remember in any case.
         directions: whose temperatures to look at; None is all that the store has.
+        labels: of the rows, for what is known class by class.
     """
     lower, upper = (float(bound) if isinstance(bound, (int, float)) else None for bound in bounds)
     with Snapshot(path) as snapshot:
@@ -140,9 +145,13 @@ def scan_store(
             {name: Extremes(name, extremes, +1) for name in names},
             {name: Extremes(name, extremes, -1) for name in names},
         )
+        if labels is not None:
+            scan.classes = ByClass.empty(labels, names, edges(), (lower, upper))
         drawn = _Drawing(sample, within, np.random.default_rng(seed))
         for rows, values in _visited(snapshot):
             _add(scan, rows, values)
+            if labels is not None and scan.classes is not None:
+                scan.classes.add(labels.of(rows), values)
             drawn.add(rows, values)
             wanted = np.isin(rows, chosen)
             _remember(scan, rows[wanted], values[wanted])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from isogclr.report.curves import recalls
+from isogclr.report.curves import KNN, recalls
 from isogclr.report.detail import Detail
 from isogclr.report.directions import sides_in, temperature_column
 from isogclr.report.distributions import summary
@@ -28,6 +28,9 @@ def run_card(run: Run, label: str, scan: Scan | None) -> RunCard:
     top1 = run.journal.last("val", "imagenet-zeroshot-val-top1")
     if top1 is not None:
         facts.append(("ImageNet zero-shot top-1", share(top1)))
+    knn = run.journal.last("val", KNN)
+    if knn is not None:
+        facts.append(("nearest neighbours, top-1", share(knn)))
     for side, column in _temperatures(scan):
         if column.number:
             facts.append((f"{side} τ, mean ± sd", f"{number(column.mean)} ± {number(column.deviation, 2)}"))
@@ -36,7 +39,7 @@ def run_card(run: Run, label: str, scan: Scan | None) -> RunCard:
         facts.append(("samples per second", number(round(rate))))
     if run.journal.starts > 1:
         facts.append(("resumed", f"{run.journal.starts - 1} times"))
-    return RunCard(label, run.loss, str(run.config.get("model", "unknown model")), run.progress, facts)
+    return RunCard(label, run.loss, run.model, run.progress, facts)
 
 
 def _temperatures(scan: Scan | None) -> Iterator[tuple[str, Column]]:
@@ -117,6 +120,8 @@ def sample_table(detail: Detail) -> dict[str, list[Any]]:
         "shard": [sample.shard for sample in shown],
         "key": [sample.key for sample in shown],
     }
+    if detail.labels is not None:
+        table["class"] = [sample.label or "" for sample in shown]
     if detail.has_captions:
         table["caption"] = [detail.full_captions.get(sample.row, "") for sample in shown]
     for side in detail.directions:
@@ -131,17 +136,20 @@ def sample_table(detail: Detail) -> dict[str, list[Any]]:
 
 
 def negative_table(detail: Detail) -> dict[str, list[Any]]:
-    """The hard negatives of all anchors."""
-    table: dict[str, list[Any]] = {
-        name: []
-        for name in ("anchor_row", "anchor_side", "negative_row", "hardness", "weight", "effective_negatives")
-    }
+    """The hard negatives of all anchors, with classes if they are known."""
+    names = ["anchor_row", "anchor_side", "negative_row", "hardness", "weight", "effective_negatives"]
+    names += ["anchor_class", "negative_class", "weight_of_own_class"] if detail.labels is not None else []
+    table: dict[str, list[Any]] = {name: [] for name in names}
     for row, directions in detail.anchors.items():
         for side, found in directions.items():
             for position, hardness, weight in zip(
                 found.positions.tolist(), found.hardness.tolist(), found.weights.tolist(), strict=True
             ):
-                cells = (row, side, detail.embedded[position], hardness, weight, found.effective)
+                other = detail.embedded[position]
+                cells = [row, side, other, hardness, weight, found.effective]
+                if detail.labels is not None:
+                    labels = (detail.samples[one].label or "" for one in (row, other))
+                    cells += [*labels, found.own_class]
                 for name, cell in zip(table, cells, strict=True):
                     table[name].append(cell)
     return table

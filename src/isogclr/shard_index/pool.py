@@ -15,9 +15,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 
-from tqdm import tqdm
-
 from isogclr.errors import unreadable_shard
+from isogclr.progress_bars import progress_bar
 from isogclr.shard_index.addresses import local_path
 from isogclr.shard_index.listing import Listing
 from isogclr.shard_index.picture_listing import list_samples
@@ -38,7 +37,7 @@ def list_shards(urls: Sequence[str], workers: int | None, progress: bool) -> Ite
     workers = min(workers or default_workers(urls), len(urls))
     listings: Iterable[Listing] = map(list_samples, urls) if workers <= 1 else _list_in_processes(urls, workers)
     if progress and urls:  # tqdm takes a lock that forks share, even for a bar that is not shown
-        listings = tqdm(listings, total=len(urls), desc="reading headers", unit="shard")
+        listings = progress_bar(listings, total=len(urls), desc="reading headers", unit="shard")
     yield from listings
 
 

@@ -10,7 +10,10 @@ from pathlib import Path
 
 from isogclr.errors import StorageFullError, StoreError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+def is_full_disk(error: BaseException | None) -> bool:
+    """Whether the operating system has refused a write for want of room, on the disk or in somebody's quota."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
@@ -19,7 +22,7 @@ def storage_errors(path: Path, action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL:
+        if is_full_disk(error):
             raise full_disk(path, action) from error
         raise StoreError(
             f"{path}: could not {action}: {error.strerror or error}; expected a file system that takes writes; "

@@ -147,16 +147,20 @@ def latest(root: Path) -> Generation | None:
 
 
 def prune(root: Path, *, newest: int) -> list[int]:
-    """Delete old generations: all but the `newest` ones and those marked `keep` at their commit.
+    """Delete old generations: all but those of the `newest` steps and those marked `keep` at their commit.
 
+    Of one step only its newest generation counts: two of the same weights would be worth no more than one.
     A folder loses its name before its files go, so that a crash in between leaves no generation with missing files.
     Damaged generations are left for somebody to look at. Returns the numbers of those deleted.
     """
     if newest < 1:
         raise InputError(f"newest: found {newest}, expected at least 1; the last commit is never deleted")
     deleted = []
-    for generation in generations(root)[newest:]:
-        if not generation.manifest.keep:
+    spared: set[int] = set()
+    for generation in generations(root):
+        is_spared = generation.step not in spared and len(spared) < newest
+        spared |= {generation.step} if is_spared else set()
+        if not is_spared and not generation.manifest.keep:
             with storage_errors(generation.path, "delete an old generation"):
                 doomed = root / f".deleted-{generation.path.name}-{os.getpid()}"
                 os.rename(generation.path, doomed)  # noqa: PTH104 (the crash tests trace os calls)

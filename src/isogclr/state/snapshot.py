@@ -15,7 +15,7 @@ from types import TracebackType
 
 import numpy as np
 
-from isogclr.durable import Buffer, pwrite_all
+from isogclr.durable import Buffer, clone, pwrite_all
 from isogclr.errors import DamagedFileError, ForeignFileError
 from isogclr.state.blocks import BlockChecksums, Checksums, chunks_of, zero_checksum
 from isogclr.state.faults import storage_errors
@@ -30,7 +30,7 @@ from isogclr.state.layout import (
     encode_header,
 )
 from isogclr.state.schema import Values
-from isogclr.state.sparse import clone, data_extents, read_exactly, write_nonzero_pages
+from isogclr.state.sparse import data_extents, read_exactly, write_nonzero_pages
 
 ReadRows = Callable[[int, int], Buffer]  # offset in the data and length, both in bytes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 
@@ -11,8 +10,6 @@ import numpy as np
 
 from isogclr.durable import Buffer, pwrite_all
 from isogclr.state.layout import PAGE_BYTES
-
-_FICLONE = 0x40049409  # linux/fs.h: share all extents of another file, copy on write
 
 
 def data_extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -43,15 +40,6 @@ def write_nonzero_pages(descriptor: int, data: Buffer, offset: int) -> int:
         pwrite_all(descriptor, part, offset + first * PAGE_BYTES)
         written += len(part)
     return written
-
-
-def clone(source: int, target: int) -> bool:
-    """Let `target` share all of `source` (XFS, btrfs, bcachefs); False where the file system can not."""
-    try:
-        fcntl.ioctl(target, _FICLONE, source)
-    except OSError:
-        return False
-    return True
 
 
 def read_exactly(descriptor: int, length: int, offset: int) -> bytearray:

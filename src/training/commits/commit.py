@@ -2,19 +2,18 @@
 
 RUN/checkpoints/generations/generation-00000012/
     checkpoint.pt     open_clip's keys plus `isogclr`; loads with weights_only
-    training.json     where the run is: step, epoch, and for every rank its generators and its data position
+    training.json     where the run is: step, epoch, and for every rank its generators and its data position; its
+                      rollbacks, if there were some
     state.snapshot    the store
     manifest.json     of all of them, with checksums
-RUN/checkpoints/epoch_3.pt     the checkpoint.pt of the generation at the end of epoch 3, where open_clip puts it
+RUN/checkpoints/epoch_3.pt     a copy of the checkpoint.pt at the end of epoch 3, where open_clip puts it
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,18 +23,21 @@ from typing import Any
 import torch
 
 from isogclr.distributed import Messages
-from isogclr.durable import fsync_directory, fsync_file, temporary_name, write_file
+from isogclr.durable import copy_file, write_file
 from isogclr.errors import TrainingError
 from isogclr.models.epoch_files import epoch_file_name
 from isogclr.state import STORE_SNAPSHOT, RowStore, generations, prune, remove_leftovers, write_generation
+from isogclr.state.faults import storage_errors
 from isogclr.state.generations import generation_folders
+from training.commits.rollback import TRAINING, Rollbacks
 from training.randomness import capture
 from training.ranks.node import Node
 from training.settings import RunSettings
 from training.steps.progress import Progress
 from training.store.node_comparison import check_stores_agree, forget_changes
 
-CHECKPOINT, TRAINING = "checkpoint.pt", "training.json"
+CHECKPOINT = "checkpoint.pt"
+GENERATIONS = "generations"
 LATEST_CHECKPOINT = "epoch_latest.pt"
 FORMAT = 1
 Trained = Callable[[], Mapping[str, Any]]
@@ -60,6 +62,7 @@ class Commits:
         node: of this rank; the stores of all nodes must be equal at a commit.
         run: for the checkpoint files.
         device: whose generator is saved.
+        rollbacks: of the run so far.
     """
 
     def __init__(
@@ -70,15 +73,18 @@ class Commits:
         node: Node,
         run: RunFacts,
         device: torch.device,
+        rollbacks: Rollbacks,
     ) -> None:
         self._folder = folder
-        self._root = folder / "generations"
+        self._root = folder / GENERATIONS
         self._settings = settings
         self._messages = messages
         self._node = node
         self._run = run
         self._device = device
+        self._rollbacks = rollbacks
         self._newest: Path | None = None
+        self.last_step: int | None = None  # that this process has committed
         if messages.ranks.rank == 0:
             remove_leftovers(self._root)
             for partial in folder.glob(".partial-epoch_*"):
@@ -92,13 +98,20 @@ class Commits:
         return every is not None and step % every == 0
 
     def commit(
-        self, progress: Progress, trained: Trained, store: RowStore, *, completed_epoch: int | None = None
+        self,
+        progress: Progress,
+        trained: Trained,
+        store: RowStore,
+        *,
+        completed_epoch: int | None = None,
+        is_sound: bool = True,
     ) -> None:
         """All ranks: commit where the run is now. What the last step has changed must be in the store.
 
         Args:
             trained: gives the checkpoint's `state_dict`, `optimizer` and so on; asked on the first rank.
             completed_epoch: how many epochs are over, if one has just ended.
+            is_sound: False while steps are not finite: then no earlier commit goes.
         """
         start = time.monotonic()
         position = None if progress.position is None else progress.position.to_json()
@@ -117,10 +130,12 @@ class Commits:
             folder = self._write(progress, everyone, trained, store, completed_epoch, keep)
             if completed_epoch is not None:
                 self._publish(folder / CHECKPOINT, completed_epoch)
-            prune(self._root, newest=KEPT_GENERATIONS)
+            if is_sound:
+                prune(self._root, newest=KEPT_GENERATIONS)
             logging.info(f"Committed step {progress.step} in {time.monotonic() - start:.3f} s: {folder}")
         self._messages.barrier()
         forget_changes(store, self._messages, self._node)
+        self.last_step = progress.step
 
     def _check_alone(self) -> None:
         """The lock of the store does not reach a run on another machine, or one with another state directory."""
@@ -164,6 +179,7 @@ class Commits:
             "done": 0.0 if ended else progress.done,
             "steps_per_epoch": progress.steps_per_epoch,
             "ranks": ranks,
+            **self._rollbacks.to_json(),
         }
         with write_generation(self._root, step=progress.step, keep=keep, info=info) as folder:
             content = self._checkpoint(progress, trained, epoch, identity)
@@ -188,17 +204,24 @@ class Commits:
         return content
 
     def _publish_last(self) -> None:
-        """A crash between a commit and the names of its files has left it without them, or without some."""
+        """A crash between a commit and its files for open_clip has left it without them, or without some.
+
+        A file that is newer than the checkpoint is of it, and stays: somebody may have made it smaller.
+        """
         for generation in generations(self._root)[:1]:
             if generation.manifest.info.get("is_end_of_epoch"):
-                self._publish(generation.path / CHECKPOINT, generation.manifest.info["epoch"])
+                checkpoint = generation.path / CHECKPOINT
+                written = checkpoint.stat().st_mtime_ns
+                self._publish(checkpoint, generation.manifest.info["epoch"], older_than=written)
 
-    def _publish(self, checkpoint: Path, completed_epoch: int) -> None:
-        """The names that open_clip gives its files."""
-        if self._has_file(completed_epoch):
-            _link(checkpoint, self._folder / epoch_file_name(completed_epoch))
-        if self._settings.save_most_recent:
-            _link(checkpoint, self._folder / LATEST_CHECKPOINT)
+    def _publish(self, checkpoint: Path, completed_epoch: int, older_than: int | None = None) -> None:
+        """Write the files that open_clip would; those that are older than this (ns), if it is given."""
+        names = [epoch_file_name(completed_epoch)] if self._has_file(completed_epoch) else []
+        names += [LATEST_CHECKPOINT] if self._settings.save_most_recent else []
+        for target in (self._folder / name for name in names):
+            if older_than is None or not target.exists() or target.stat().st_mtime_ns < older_than:
+                with storage_errors(target, "write a checkpoint for open_clip"):
+                    copy_file(checkpoint, target)
         if self._settings.delete_previous_checkpoint:
             (self._folder / epoch_file_name(completed_epoch - 1)).unlink(missing_ok=True)
 
@@ -216,18 +239,3 @@ def _save(content: Mapping[str, Any], path: Path) -> None:
         if isinstance(error.__context__, OSError):
             raise OSError(*error.__context__.args) from error
         raise
-
-
-def _link(source: Path, target: Path) -> None:
-    """Another name for a file, or a copy where the file system has no hard links; complete or not there."""
-    partial = temporary_name(target)
-    try:
-        try:
-            os.link(source, partial)
-        except OSError:
-            shutil.copyfile(source, partial)
-            fsync_file(partial)
-        os.replace(partial, target)  # noqa: PTH105 (beside os.link)
-    finally:
-        partial.unlink(missing_ok=True)
-    fsync_directory(target.parent)

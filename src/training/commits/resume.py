@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from isogclr.models.checkpoint_files import UnreadableCheckpointError, bare_name
 from isogclr.models.epoch_files import newest_epoch_file
 from isogclr.state import STORE_SNAPSHOT, Generation, generations, latest, load_generation
 from isogclr.state.manifest import verify_file
-from training.commits.commit import CHECKPOINT, FORMAT, LATEST_CHECKPOINT, TRAINING
+from training.commits.commit import CHECKPOINT, FORMAT, GENERATIONS, LATEST_CHECKPOINT
+from training.commits.rollback import TRAINING
 from training.data.position import Position
 from training.ranks.agreement import refuse_together
 from training.steps.progress import Progress
@@ -119,7 +120,7 @@ def _not_seen(place: str) -> str:
 def _latest(checkpoints: Path | None) -> Path | None:
     if checkpoints is None:
         raise ConfigError(["--resume latest needs --logs: without it nothing was stored"])
-    generation = latest(checkpoints / "generations")
+    generation = latest(checkpoints / GENERATIONS)
     if generation is not None:
         return generation.path
     newest = newest_epoch_file(checkpoints)
@@ -212,6 +213,15 @@ def warn_of_other_options(resumed: Resumed, loss: str, options: Mapping[str, Any
     for name in sorted(before.keys() & options.keys()):  # a release may add options
         if before[name] != options[name]:
             logging.warning(f"{name} of --loss {loss} has changed at this resume: {before[name]} → {options[name]}")
+
+
+def refuse_broken(resumed: Resumed, broken: Sequence[str]) -> None:
+    """A commit of ours is finite; those of earlier releases, and what others have written, need not be."""
+    if broken:
+        raise TrainingError(
+            f"{resumed.source}: found {len(broken)} tensors that are not finite, {broken[0]} among them, expected "
+            "none: the run had diverged before; resume from an earlier commit, or start again"
+        )
 
 
 def load_weights(resumed: Resumed, model: nn.Module) -> None:

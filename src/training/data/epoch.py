@@ -25,7 +25,7 @@ from torch import Tensor
 from isogclr.errors import DataError, InputError
 from isogclr.shard_index import ShardIndex
 from training.data.image_text import PairFiles, PairInputs
-from training.data.loader import Loader, Order
+from training.data.loader import Loader, Order, Waiting
 from training.data.position import Batch, Position, SetUp
 from training.data.shards import ResampledShardSource, ShardSource
 from training.data.source import Source
@@ -52,10 +52,16 @@ class EpochBatches:
     _keep_generator: bool = False
 
     def __iter__(self) -> Iterator[Batch]:
-        """Start reading. torch's loader draws its base seed from the global generator here, as open_clip's does;
-        not if it is the continuation of an epoch in which it was drawn before."""
+        return self.read()
+
+    def read(self, waiting: Waiting = contextlib.nullcontext) -> Iterator[Batch]:
+        """Start reading; every wait for a batch is inside `waiting()`.
+
+        torch's loader draws its base seed from the global generator here, as open_clip's does; not if it is the
+        continuation of an epoch in which it was drawn before.
+        """
         with generators_preserved() if self._keep_generator else contextlib.nullcontext():
-            return self._loader.start(self._order)
+            return self._loader.start(self._order, waiting)
 
 
 class TrainData:
@@ -169,15 +175,20 @@ class TrainData:
         return self._from(self.start_of(epoch))
 
     def resume_at(self, position: Position) -> EpochBatches:
-        """The rest of an epoch, as if it had not been interrupted."""
+        """The rest of an epoch that was begun, if only by a wait for its first batch, as if it had not been
+        interrupted."""
         if not self.same_set_up(position):
             changes = position.set_up.differences(self.set_up) or ["the set-up had changed in that epoch before"]
             raise DataError(
                 f"the position in epoch {position.epoch} belongs to another set-up ({'; '.join(changes)}): "
                 "go on with the rows that the epoch has not seen"
             )
+        return self._from(position, keep_generator=True)
+
+    def resume_before(self, epoch: int) -> EpochBatches:
+        """A whole epoch, of which nothing was begun when the run was interrupted."""
         # Persistent workers get their base seed once per run, the loader of this process gets one every epoch.
-        return self._from(position, keep_generator=position.batches > 0 or self._config.workers > 0)
+        return self._from(self.start_of(epoch), keep_generator=self._config.workers > 0)
 
     def _from(self, position: Position, keep_generator: bool = False) -> EpochBatches:
         self.check_epochs([position.epoch])

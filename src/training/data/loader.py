@@ -6,7 +6,9 @@ import atexit
 import multiprocessing
 import os
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,10 @@ from training.data.worker import Preparation, Task, WorkerStream
 from training.randomness import generators_preserved
 from training.ranks.failures import worker_death
 from training.settings import DataSettings
+
+Waiting = Callable[[], AbstractContextManager[None]]  # around a wait for data
+# Workers end by themselves when they are told to; one that waits for its data does not hear it.
+CLOSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -51,14 +57,14 @@ class Loader:
         self._dataset = _Streams(config.batch_size, preparation, Part(rank, world_size, 0, self.workers))
         self._loader: DataLoader[Any] | None = None
 
-    def start(self, order: Order) -> Iterator[Batch]:
+    def start(self, order: Order, waiting: Waiting) -> Iterator[Batch]:
         """Read this order, instead of any that was not finished."""
         if order.rest is not None:
             self.close()  # running workers can not be told which rows were seen
         self._dataset.set_order(order)
         if self._loader is None:
             self._loader = self._open()
-        return _checked(iter(self._loader), self._processes > 0)
+        return _checked(iter(self._loader), self._processes > 0, waiting)
 
     def _open(self) -> DataLoader[Any]:
         self._closing = multiprocessing.Value("b", 0, lock=False)
@@ -80,7 +86,13 @@ class Loader:
         atexit.unregister(self.close)
         if iterator is not None:
             self._closing.value = 1
+            # Not before the loader has closed its queues: who is ended inside one leaves it locked.
+            hurry = threading.Timer(CLOSE_SECONDS, _terminate, [iterator._workers])
+            hurry.start()
             iterator._shutdown_workers()
+            hurry.cancel()
+            for worker in iterator._workers:
+                worker.kill()  # if it is inside a library that hears no signal; else it has ended
 
 
 class _Streams(IterableDataset[Batch]):
@@ -113,7 +125,7 @@ class _Streams(IterableDataset[Batch]):
             rest=self._rest if is_rest else None,
         )
         stream = iter(WorkerStream(task, self._preparation))
-        return _sending_errors(stream) if process else _keeping_generators(stream)
+        return _sending_errors(stream) if process else stream
 
 
 def _turns(batches: int, worker: int, workers: int) -> int:
@@ -129,20 +141,16 @@ def _sending_errors(stream: Iterator[Batch]) -> Iterator[Batch | IsogclrError]:
         yield error
 
 
-def _keeping_generators(stream: Iterator[Batch]) -> Iterator[Batch]:
-    """Augmentation sets the generators that training uses too, if it runs in the same process."""
-    while True:
-        with generators_preserved():
-            batch = next(stream, None)
-        if batch is None:
-            return
-        yield batch
-
-
-def _checked(batches: Iterator[Batch | IsogclrError], has_processes: bool) -> Iterator[Batch]:
+def _checked(
+    batches: Iterator[Batch | IsogclrError], has_processes: bool, waiting: Waiting = nullcontext
+) -> Iterator[Batch]:
+    # Augmentation sets the generators that training uses too, if it runs in the same process. They are put back
+    # outside of `waiting`, where nothing interrupts.
+    keeping = nullcontext if has_processes else generators_preserved
     while True:
         try:
-            batch = next(batches, None)
+            with keeping(), waiting():
+                batch = next(batches, None)
         except (RuntimeError, OSError, EOFError) as error:
             death = worker_death(error, is_receiving=has_processes)
             if death is None:
@@ -153,6 +161,11 @@ def _checked(batches: Iterator[Batch | IsogclrError], has_processes: bool) -> It
         if isinstance(batch, IsogclrError):
             raise batch
         yield batch
+
+
+def _terminate(workers: Sequence[Any]) -> None:
+    for worker in workers:
+        worker.terminate()
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -11,6 +11,7 @@ from isogclr.errors import ConfigError
 from isogclr.losses import LOSSES
 from training import open_clip_bridge as bridge
 from training.params.loss_flags import LossFlag, loss_flags
+from training.settings import DivergenceSettings
 
 
 def create_parser() -> argparse.ArgumentParser:
@@ -22,6 +23,7 @@ def create_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-h", "--help", action="store_true", help="show this help and exit")
     _add_run(parser.add_argument_group("loss, sample identity and state"))
+    _add_divergence(parser.add_argument_group("a loss or gradients that are not finite"))
     _add_evaluation(parser.add_argument_group("evaluation after an epoch, beside open_clip's own"))
     add_loss_flags(parser, loss_flags())
     return parser
@@ -68,6 +70,35 @@ def _add_run(run: argparse._ArgumentGroup) -> None:
         "--no-pretrained-text",
         action="store_true",
         help="start a Hugging Face text tower from random weights (default: its pretrained ones, as open_clip)",
+    )
+
+
+def _add_divergence(divergence: argparse._ArgumentGroup) -> None:
+    usual = DivergenceSettings()
+    divergence.add_argument(
+        "--max-bad-steps",
+        type=int,
+        default=usual.max_bad_steps,
+        metavar="N",
+        help=f"end the run after so many of these steps in a row (default: {usual.max_bad_steps})",
+    )
+    divergence.add_argument(
+        "--on-divergence",
+        choices=("stop", "rollback"),
+        default="stop",
+        help="then stop, or go back to the last commit with a lower learning rate (default: stop)",
+    )
+    divergence.add_argument(
+        "--rollback-lr-factor",
+        type=float,
+        metavar="X",
+        help=f"the learning rate times this, with every rollback (default: {usual.lr_factor})",
+    )
+    divergence.add_argument(
+        "--max-rollbacks",
+        type=int,
+        metavar="N",
+        help=f"go back so often in a run, then stop (default: {usual.max_rollbacks})",
     )
 
 

@@ -10,7 +10,7 @@ from isogclr.errors import ConfigError
 from training import open_clip_bridge as bridge
 from training.loss import loss_configuration
 from training.params.loss_flags import LOSS_CONFIGS, loss_flags
-from training.params.values import REPORTS, data_settings, loss_settings, reports, trains
+from training.params.values import REPORTS, data_settings, loss_settings, reports, stores, trains
 
 # Flags of the fields of `DataSettings` that have another name there.
 _DATA_FLAGS = {
@@ -29,6 +29,7 @@ def refusals(ours: Namespace, theirs: Namespace) -> list[str]:
         *_conflicting_losses(ours, theirs),
         *_missing_parts(ours, theirs),
         *_bad_numbers(ours, theirs),
+        *divergence_problems(ours, theirs),
         *_bad_optimizer(theirs),
     ]
 
@@ -150,7 +151,7 @@ def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
     for name in (*of_evaluation, "epochs", "log_every_n_steps"):
         if getattr(theirs, name) < 1:
             found.append(f"{_flag(name)} is {getattr(theirs, name)}, but must be 1 or more")
-    for name in ("save_every_n_steps", "eval_every_n_epochs"):
+    for name in ("save_every_n_steps", "eval_every_n_epochs", "max_bad_steps", "max_rollbacks"):
         value = getattr(ours, name)
         if value is not None and value < 1:
             found.append(f"{_flag(name)} is {value}, but must be 1 or more")
@@ -158,6 +159,23 @@ def _bad_numbers(ours: Namespace, theirs: Namespace) -> list[str]:
         found.append("--eval-suite and --eval-data-root go together: give both, or none")
     if ours.eval_dataset and ours.eval_suite is None:
         found.append("--eval-dataset chooses from a suite: name it with --eval-suite")
+    return found
+
+
+def divergence_problems(ours: Namespace, theirs: Namespace) -> list[str]:
+    found = []
+    factor = ours.rollback_lr_factor
+    if factor is not None and not 0 < factor < 1:
+        found.append(f"--rollback-lr-factor is {factor}, but must be between 0 and 1")
+    if ours.on_divergence == "rollback":
+        if not stores(theirs):
+            found.append("--on-divergence rollback needs commits to go back to, and --logs none makes none")
+        return found
+    found += [
+        f"{_flag(name)} belongs to --on-divergence rollback: leave it out, or add that"
+        for name in ("rollback_lr_factor", "max_rollbacks")
+        if getattr(ours, name) is not None
+    ]
     return found
 
 

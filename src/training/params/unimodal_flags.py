@@ -15,6 +15,7 @@ from isogclr.models.backbones import BACKBONES, STEMS
 from training.params.flags import add_loss_flags
 from training.params.loss_flags import view_loss_flags
 from training.params.unimodal_presets import DEFAULTS, UNIMODAL_RUN_PRESETS
+from training.settings import DivergenceSettings
 
 OPTIMIZERS = ("lars", "sgd", "adamw")
 PRECISIONS = ("fp32", "amp", "amp_bf16")
@@ -56,6 +57,7 @@ def create_unimodal_parser() -> argparse.ArgumentParser:
     _add_model(_Group(parser, "model"))
     _add_training(_Group(parser, "training"))
     _add_run(_Group(parser, "run"))
+    _add_divergence(_Group(parser, "a loss or gradients that are not finite"))
     add_loss_flags(parser, view_loss_flags())
     return parser
 
@@ -121,6 +123,26 @@ def _add_training(group: _Group) -> None:
     group.add("--grad-clip-norm", "largest norm of the gradient", type=float, metavar="X")
     group.add("--seed", "of weights, order and views", type=int, metavar="N")
     group.add("--device", "cuda, cuda:1, cpu, …; a CPU if it is not there")
+
+
+def _add_divergence(group: _Group) -> None:
+    usual = DivergenceSettings()
+    group.add("--max-bad-steps", "end the run after so many of these steps in a row", type=int, metavar="N")
+    group.add(
+        "--on-divergence",
+        "then stop, or go back to the last commit with a lower learning rate",
+        choices=("stop", "rollback"),
+    )
+    group.add(
+        "--rollback-lr-factor",
+        "the learning rate times this, with every rollback",
+        str(usual.lr_factor),
+        type=float,
+        metavar="X",
+    )
+    group.add(
+        "--max-rollbacks", "go back so often in a run, then stop", str(usual.max_rollbacks), type=int, metavar="N"
+    )
 
 
 def _add_run(group: _Group) -> None:

@@ -18,10 +18,10 @@ from training import open_clip_bridge as bridge
 from training.loss import loss_configuration
 from training.params.loss_flags import GAMMA_DECAY, view_loss_flags
 from training.params.mistakes import device_problems, folder_problems
-from training.params.refusals import missing_reports, with_flag
+from training.params.refusals import divergence_problems, missing_reports, with_flag
 from training.params.unimodal_flags import create_unimodal_parser
 from training.params.unimodal_presets import DEFAULTS, UNIMODAL_RUN_PRESETS, Preset
-from training.params.values import expanded, reports, stores
+from training.params.values import divergence_settings, expanded, reports, stores
 from training.settings import (
     PICTURES,
     DataSettings,
@@ -36,7 +36,7 @@ from training.settings import (
 
 _ONE_OR_MORE = (
     *("batch_size", "accum_freq", "epochs", "image_size"),
-    *("save_every_n_steps", "val_frequency", "log_every_n_steps"),
+    *("save_every_n_steps", "val_frequency", "log_every_n_steps", "max_bad_steps", "max_rollbacks"),
 )
 _NOT_NEGATIVE = ("lr", "wd", "eps", "warmup_epochs", "grad_clip_norm", "workers", "save_frequency")
 _BELOW_ONE = ("momentum", "beta1", "beta2")
@@ -63,6 +63,7 @@ def parse_unimodal(argv: Sequence[str]) -> tuple[UnimodalSettings, dict[str, Any
         *_loss_problems(loss, values, given),
         *device_problems(values),
         *folder_problems(values),
+        *divergence_problems(values, values),
         *missing_reports(values),
     ]
     if problems:
@@ -185,6 +186,7 @@ def _settings(values: Namespace, loss: LossSettings) -> UnimodalSettings:
         pictures=PictureSettings(values.label, values.imbalance, values.imbalance_seed),
         evaluation=NeighbourSettings(values.val_data, values.val_frequency, values.workers),
         device=values.device,
+        divergence=divergence_settings(values),
     )
 
 

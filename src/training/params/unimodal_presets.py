@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isogclr import demo_data
+from training.settings import DivergenceSettings
 
 # Without a preset, and where a preset is silent: the paper's settings for CIFAR.
 DEFAULTS: Mapping[str, Any] = {
@@ -56,6 +57,10 @@ DEFAULTS: Mapping[str, Any] = {
     "wandb_notes": "",
     "debug": False,
     "copy_codebase": False,
+    "max_bad_steps": DivergenceSettings().max_bad_steps,
+    "on_divergence": "stop",
+    "rollback_lr_factor": None,
+    "max_rollbacks": None,
     "index": None,
     "isogclr_state_dir": None,
 }

@@ -12,6 +12,7 @@ from training import open_clip_bridge as bridge
 from training.params.loss_flags import GAMMA_DECAY, PRESET, loss_flags
 from training.settings import (
     DataSettings,
+    DivergenceSettings,
     EvaluationSettings,
     LossSettings,
     ModelSettings,
@@ -65,6 +66,7 @@ def settings_from(ours: Namespace, theirs: Namespace, notices: tuple[str, ...]) 
             theirs.batch_size,
             theirs.workers,
         ),
+        divergence=divergence_settings(ours),
         notices=notices,
     )
 
@@ -90,6 +92,17 @@ def _run_settings(ours: Namespace, theirs: Namespace) -> RunSettings:
         copy_codebase=theirs.copy_codebase,
         index=ours.index,
         state_dir=expanded(ours.isogclr_state_dir),
+    )
+
+
+def divergence_settings(ours: Namespace) -> DivergenceSettings:
+    usual = DivergenceSettings()
+    factor, most = ours.rollback_lr_factor, ours.max_rollbacks
+    return DivergenceSettings(
+        max_bad_steps=ours.max_bad_steps,
+        rolls_back=ours.on_divergence == "rollback",
+        lr_factor=usual.lr_factor if factor is None else factor,
+        max_rollbacks=usual.max_rollbacks if most is None else most,
     )
 
 

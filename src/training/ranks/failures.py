@@ -1,7 +1,8 @@
-"""A failure of one rank ends all ranks, soon, with its cause printed once."""
+"""A failure of one rank ends all ranks, soon, with its cause printed once; a wish to stop reaches all of them."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -11,7 +12,9 @@ import time
 import traceback
 
 from isogclr.distributed import FailureBoard, Ranks, is_lost_connection
-from isogclr.errors import DataError, IsogclrError
+from isogclr.errors import DataError, IsogclrError, StorageFullError
+from training import full_disk
+from training.signals import StopRequest
 
 FAILED_EXIT_CODE = 1
 POLL_SECONDS = 1.0
@@ -27,15 +30,21 @@ CLOSE_SECONDS = 20.0
 class FailureWatch:
     """Looks for failures of other ranks in a thread, and ends this process if its main thread does not.
 
+    The thread also tells other ranks that this one was asked to stop, and interrupts this one's wait for data when
+    another was.
+
     Args:
         ranks: of the run; one rank alone needs no watch.
+        stop: of this process.
         grace_seconds: how long the main thread may take to notice by itself.
     """
 
-    def __init__(self, ranks: Ranks, grace_seconds: float = GRACE_SECONDS) -> None:
+    def __init__(self, ranks: Ranks, stop: StopRequest, grace_seconds: float = GRACE_SECONDS) -> None:
         self._rank = ranks.rank
         self._others = ranks.size - 1
         self._board = FailureBoard()
+        self._stop = stop
+        self._has_passed_on = False
         self._grace_seconds = grace_seconds
         self._has_failed = False
         self._ended = threading.Event()
@@ -68,7 +77,8 @@ class FailureWatch:
         self._has_failed = True
         cause = f"rank {self._rank}: {describe(error)}"
         if self._is_first(cause):
-            logging.error(cause)
+            with contextlib.suppress(StorageFullError):  # of the log: the terminal has got it
+                logging.error(cause)
         else:
             logging.info(f"rank {self._rank} ends, because another rank has failed")
         if self._rank == 0:
@@ -100,10 +110,23 @@ class FailureWatch:
                 cause = self._board.first()
                 if cause is not None and not self._acknowledged.is_set():
                     self._acknowledge()
+                if cause is None:
+                    self._pass_on()
             except RuntimeError:
                 cause = "rank 0 is gone"
             if cause is not None:
                 self._end_soon(cause)
+
+    def _pass_on(self) -> None:
+        """A wish to stop, to the other ranks or to this one, once."""
+        if self._has_passed_on:
+            return
+        if self._stop.signal is not None:
+            self._board.ask_to_stop()
+            self._has_passed_on = True
+        elif self._board.is_asked_to_stop():
+            self._stop.pass_on()
+            self._has_passed_on = True
 
     def _end_soon(self, cause: str) -> None:
         deadline = time.monotonic() + self._grace_seconds
@@ -116,7 +139,7 @@ class FailureWatch:
 
 def describe(error: BaseException) -> str:
     """Our own errors speak for themselves; of others the place matters."""
-    own = worker_death(error) or error
+    own = worker_death(error) or full_disk.named(error) or error
     if isinstance(own, IsogclrError):
         return str(own)
     if is_lost_connection(error):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from isogclr.state.faults import storage_errors
 from training.settings import RunSettings
 
 METRICS_FILE = "metrics.jsonl"
@@ -48,7 +49,8 @@ class MetricLog:
     ) -> None:
         self._path = folder / METRICS_FILE if folder is not None and is_first else None
         if self._path is not None:
-            _end_last_line(self._path)
+            with storage_errors(self._path, "write metrics"):
+                _end_last_line(self._path)
         self.writer = self._tensorboard(folder) if settings.tensorboard and is_first and folder else None
         self._wandb = self._start_wandb(settings, name, config) if settings.wandb and is_first else None
 
@@ -59,9 +61,7 @@ class MetricLog:
     def train(self, step: int, values: Mapping[str, float], record: Mapping[str, Any]) -> None:
         """The metrics of one step, with what only metrics.jsonl keeps (`record`)."""
         named = {f"train/{name}": value for name, value in values.items()}
-        if self.writer is not None:
-            for name, value in named.items():
-                self.writer.add_scalar(name, value, step)
+        self._scalars(named, step)
         if self._wandb is not None:
             self._wandb.log({**named, "step": step}, step=step)
         self._append({"kind": "train", "step": step, **record, **values})
@@ -77,17 +77,24 @@ class MetricLog:
     def suite(self, epoch: int, values: Mapping[str, float]) -> None:
         """Metrics of a suite of `isogclr eval`, to the log and to TensorBoard; `validation` does the rest."""
         logging.info(f"Eval Epoch: {epoch} " + "\t".join(f"{name}: {value:.4f}" for name, value in values.items()))
-        if self.writer is not None:
-            for name, value in values.items():
-                self.writer.add_scalar(f"val/{name}", value, epoch)
+        self._scalars({f"val/{name}": value for name, value in values.items()}, epoch)
 
     def distribution(self, step: int, epoch: int, record: Mapping[str, Any]) -> None:
         """A histogram of a column of the store."""
         self._append({"kind": "distribution", "step": step, "epoch": epoch, **record})
 
+    def divergence(self, step: int, values: Mapping[str, Any]) -> None:
+        """The run has diverged. Who goes on from an earlier step forgets this line, as all of later steps."""
+        self._append({"kind": "divergence", "step": step, **values})
+
+    def rollback(self, step: int, values: Mapping[str, Any]) -> None:
+        """The run goes back to this step."""
+        self._append({"kind": "rollback", "step": step, **values})
+
     def close(self) -> None:
         if self.writer is not None:
-            self.writer.close()
+            with storage_errors(Path(self.writer.log_dir), "write events for TensorBoard"):
+                self.writer.close()
         if self._wandb is not None:
             self._wandb.finish()
 
@@ -95,14 +102,21 @@ class MetricLog:
         if self._path is None:
             return
         plain = {name: _plain(value) for name, value in {**record, "time": time.time()}.items()}
-        with self._path.open("a", encoding="utf-8") as file:
+        with storage_errors(self._path, "write metrics"), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(plain) + "\n")
+
+    def _scalars(self, values: Mapping[str, float], step: int) -> None:
+        if self.writer is not None:
+            with storage_errors(Path(self.writer.log_dir), "write events for TensorBoard"):
+                for name, value in values.items():
+                    self.writer.add_scalar(name, value, step)
 
     @staticmethod
     def _tensorboard(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (optional, slow to import)
 
-        return SummaryWriter(str(folder / "tensorboard"))
+        with storage_errors(folder / "tensorboard", "write events for TensorBoard"):
+            return SummaryWriter(str(folder / "tensorboard"))
 
     @staticmethod
     def _start_wandb(settings: RunSettings, name: str, config: Mapping[str, Any]) -> Any:

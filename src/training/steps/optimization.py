@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +13,10 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from training.open_clip_bridge import Cooldown, Schedule, learning_rate
 from training.settings import OptimizerSettings
+
+# A scaler halves its scale with every step that it leaves out, and begins at 2^16: if this many steps in a row do
+# not help, no scale does.
+_SCALER_PATIENCE_STEPS = 64
 
 
 class Optimization:
@@ -32,28 +36,38 @@ class Optimization:
         self.scaler = GradScaler(device=device.type) if precision == "amp" else None
         self._schedule: Schedule | None = None
         self._taken = False
+        self._left_out_in_a_row = 0
+        # Of the last step, on the device, for who wants to know whether it was finite; None where the scaler looks.
+        self.gradient_norm: Tensor | None = None
         # timm's Lookahead wraps an optimizer without being one to torch: its hooks never run, the inner one's do.
         hooked = getattr(self.optimizer, "_base_optimizer", self.optimizer)
         hooked.register_step_post_hook(self._remember)
 
-    def plan(self, steps_per_epoch: int, epochs: int) -> None:
-        """The learning rate over the run, once its length is known."""
+    def plan(self, steps_per_epoch: int, epochs: int, lr_factor: float = 1.0) -> None:
+        """The learning rate over the run, once its length is known.
+
+        Args:
+            lr_factor: what rollbacks have left of it.
+        """
         settings = self._settings
+        base = lr_factor * (settings.lr if settings.lr is not None else self.optimizer.defaults["lr"])
+        if settings.skip_scheduler:
+            if lr_factor != 1.0:  # the optimizer of a checkpoint brings the one before
+                self._schedule = learning_rate("const", self.optimizer, base, 0, 0, None)
+            return
         cooldown = None
         if settings.scheduler == "const-cooldown":
             assert settings.epochs_cooldown is not None
             steps = steps_per_epoch * settings.epochs_cooldown
-            cooldown = Cooldown(steps, settings.cooldown_power, settings.cooldown_end)
+            cooldown = Cooldown(steps, settings.cooldown_power, lr_factor * settings.cooldown_end)
         warmup = settings.warmup_steps + round(settings.warmup_epochs * steps_per_epoch)
-        base = settings.lr if settings.lr is not None else self.optimizer.defaults["lr"]
         self._schedule = learning_rate(
             settings.scheduler, self.optimizer, base, warmup, steps_per_epoch * epochs, cooldown
         )
 
     def begin(self, schedule_step: float) -> None:
         """Set the learning rate and forget the old gradients."""
-        if not self._settings.skip_scheduler:
-            assert self._schedule is not None
+        if self._schedule is not None:
             self._schedule(schedule_step)
         self.optimizer.zero_grad()
 
@@ -71,14 +85,23 @@ class Optimization:
         if self.scaler is not None and norm is not None:
             self.scaler.unscale_(self.optimizer)
         if norm is not None:
-            nn.utils.clip_grad_norm_(self._model.parameters(), norm, norm_type=2.0)
+            self.gradient_norm = nn.utils.clip_grad_norm_(self._model.parameters(), norm, norm_type=2.0)
         if self.scaler is not None:
+            self.gradient_norm = None
             self.scaler.step(self.optimizer)
             self.scaler.update()
         else:
+            if norm is None:
+                self.gradient_norm = _norm_of_gradients(self._model)
             self.optimizer.step()
             self._taken = True  # nothing leaves a step out but a scaler
+        self._left_out_in_a_row = 0 if self._taken else self._left_out_in_a_row + 1
         return self._taken
+
+    @property
+    def is_scaler_lost(self) -> bool:
+        """Whether the scaler leaves out every step, whatever its scale."""
+        return self._left_out_in_a_row > _SCALER_PATIENCE_STEPS
 
     def content(self) -> dict[str, Any]:
         """What a commit keeps of it, under open_clip's names."""
@@ -113,6 +136,19 @@ def create_optimizer(model: nn.Module, settings: OptimizerSettings) -> Optimizer
     return optimizer
 
 
+@torch.no_grad()
+def _norm_of_gradients(model: nn.Module) -> Tensor | None:
+    """The 2-norm of all gradients, on the device. In fp32: a norm in fp16 is infinite beyond 65,504.
+
+    A finite gradient whose squares are not is as bad: AdamW keeps its squares.
+    """
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    if not gradients:
+        return None
+    norms = torch.stack(torch._foreach_norm(gradients, 2.0, dtype=torch.float32))
+    return norms.square().sum().sqrt()
+
+
 def _adamw(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
     trained = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
     without_decay = [value for name, value in trained if _is_gain_or_bias(name, value)]
@@ -143,7 +179,8 @@ def _with_momentum(model: nn.Module, settings: OptimizerSettings) -> Optimizer:
         {"params": [value for value in trained if value.ndim >= 2], "weight_decay": settings.weight_decay},
     ]
     options: dict[str, Any] = {"lr": settings.lr, "momentum": settings.momentum, "nesterov": settings.nesterov}
-    return Lars(groups, **options) if settings.name == "lars" else SGD(groups, **options)
+    kind: Callable[..., Optimizer] = Lars if settings.name == "lars" else SGD
+    return kind(groups, **options)
 
 
 def _is_gain_or_bias(name: str, value: Tensor) -> bool:

@@ -1,9 +1,11 @@
 """Between the loss and the store: rows out, new rows in, on all ranks.
 
 A step reads the state of its own samples, and its new state goes to every rank with one gather, packed as
-`isogclr.exchange` does; one line more per rank says whether that rank was asked to stop. `last_epoch` is the same
-for all and is not sent. The gather runs on a group of its own while the next forward pass computes; its result is
-written to the store before the next state is read, so a sample that comes twice in a row is never stale.
+`isogclr.exchange` does; one line more per rank says whether its step was not finite, and its loss: all ranks know
+these in the same step. `last_epoch` is the same for all and is not sent.
+
+The gather runs on a group of its own while the next forward pass computes; its result is written to the store
+before the next state is read, so a sample that comes twice in a row is never stale.
 """
 
 from __future__ import annotations
@@ -22,6 +24,15 @@ from isogclr.state import RowStore
 from isogclr.state.schema import Schema, Values
 
 
+@dataclass(frozen=True)
+class Settled:
+    """What all ranks know of a step once its exchange is through."""
+
+    step: int
+    is_bad: bool  # on any rank
+    loss: float  # the mean over the ranks
+
+
 class StateTable:
     """The state of all samples, as a training step sees it.
 
@@ -37,7 +48,7 @@ class StateTable:
         self._device = device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._pending: _PendingUpdate | None = None
-        self.is_asked_to_stop = False  # the wish of any rank rides on the exchange: all know it in the same step
+        self._settled: Settled | None = None
         self.wait_seconds = 0.0  # that steps have waited for the exchange, beyond what the forward pass hides
 
     def read(self, rows: Tensor) -> SampleState:
@@ -45,12 +56,28 @@ class StateTable:
         self.settle()
         return to_state(self.store.read(rows.numpy()), self.store.schema, self._device)
 
-    def send(self, rows: Tensor, state: SampleState, *, step: int, epoch: int, taken: bool, stop: bool) -> None:
-        """Start to give all ranks the new state of a step. Of a step that was left out only `stop` counts."""
+    def send(
+        self,
+        rows: Tensor,
+        state: SampleState,
+        *,
+        step: int,
+        epoch: int,
+        taken: bool,
+        bad: Tensor,
+        loss: Tensor,
+    ) -> None:
+        """Start to give all ranks the new state of a step, which counts only if the step was taken.
+
+        Args:
+            bad: whether the step was not finite on this rank; on the device, and nobody waits for it.
+            loss: of this rank.
+        """
         assert self._pending is None
         lines = pack(rows, state, self.store.schema.state_columns)
         last = lines.new_zeros(1, lines.shape[1])  # one line more, of the rank itself
-        last[0, 0] = int(stop)
+        last[0, 0] = bad
+        last[0, 1] = loss.detach().to(torch.float32).view(torch.int32)
         gather = self.ranks.gather_later(torch.cat([lines, last]))
         self._pending = _PendingUpdate(_ToHost(gather, self._stream), step, epoch, taken)
 
@@ -66,7 +93,14 @@ class StateTable:
         if pending.taken:
             rows, state = unpack(by_rank[:, :-1].flatten(0, 1), self.store.schema.state_columns)
             self.store.write(rows.numpy(), to_values(state, self.store.schema, pending.epoch), pending.step)
-        self.is_asked_to_stop |= bool(by_rank[:, -1, 0].any())
+        told = by_rank[:, -1]  # [W, C + 3]
+        losses = told[:, 1].clone().view(torch.float32)
+        self._settled = Settled(pending.step, bool(told[:, 0].any()), float(losses.mean()))
+
+    def take_settled(self) -> Settled | None:
+        """What was learned of the last step, once."""
+        settled, self._settled = self._settled, None
+        return settled
 
 
 class _ToHost:

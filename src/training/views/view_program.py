@@ -67,6 +67,10 @@ class UnimodalProgram(Program):
     def place_run(self, folder: RunFolder) -> None:
         self._flags["name"] = folder.name
 
+    def go_back(self) -> None:
+        super().go_back()
+        self._model, self._evaluation = None, None  # a second model beside it may not fit
+
     def create_model(self, folder: RunFolder, place: Place, messages: Messages) -> TrainedViewModel:
         loss = view_loss_class(self.settings.loss.name)
         self._model = create_view_model(self.settings.model, loss, place, self.settings.run.seed)

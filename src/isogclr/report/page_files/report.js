@@ -20,7 +20,7 @@
   const table = document.getElementById("sample-table");
   if (table) {
     const body = table.tBodies[0];
-    const words = (row) => Array.from(row.querySelectorAll("td.caption, td.place"), (cell) => cell.textContent).join(" ");
+    const words = (row) => Array.from(row.querySelectorAll("td.label, td.caption, td.place"), (cell) => cell.textContent).join(" ");
     const rows = Array.from(body.rows, (row) => ({ row, text: plain(words(row)) }));
     const search = document.getElementById("search");
     const found = document.getElementById("found");
@@ -92,12 +92,15 @@
       for (const other of document.querySelectorAll(".map .chosen")) other.classList.remove("chosen");
       for (const same of document.querySelectorAll(`.map [data-row="${row}"]`)) same.classList.add("chosen");
       const name = source.querySelector("td.caption bdi, td.caption span") || source.querySelector("td.place bdi:last-of-type");
+      const label = source.querySelector("td.label bdi");
       const text = document.createElement("span");
+      if (label) text.append(label.cloneNode(true), " · ");
       text.append(
         name.cloneNode(true), document.createElement("br"),
         Array.from(source.querySelectorAll("td[data-side]"), (cell) => `${cell.dataset.side} τ ${cell.textContent}`).join(" · "),
       );
-      card.replaceChildren(source.cells[0].firstElementChild.cloneNode(true), text);
+      const picture = source.querySelector("td.thumb-cell > *");
+      card.replaceChildren(...(picture ? [picture.cloneNode(true)] : []), text);
     };
     for (const map of document.querySelectorAll(".map")) {
       map.addEventListener("pointerover", look);

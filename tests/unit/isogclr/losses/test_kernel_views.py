@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -158,3 +159,36 @@ def test_two_directions_fed_with_both_orders_are_the_same(rows: list[int], tile_
     torch.testing.assert_close(of_first, expected_gradient)
     torch.testing.assert_close(of_second, turned(expected_gradient))
     torch.testing.assert_close(pairs.positives(), views.positives())
+
+
+def results_of(pairs: Pairs, tile_rows: int | None) -> list[Tensor]:
+    """Statistics and gradients."""
+    exponent = exponent_of(12)
+    (found,), _ = kernel.statistics(pairs, [exponent.inverse_temperature], tile_rows)
+    return [*found, gradients_of(pairs, exponent, torch.ones(12, dtype=torch.float64), tile_rows)]
+
+
+@pytest.mark.parametrize("tile_rows", [None, 1, 3, 5, 7])
+def test_diagonals_are_what_comparing_rows_would_exclude(tile_rows: int | None) -> None:
+    compared = views_of(*unit_pairs(6), DISTINCT)
+    diagonals = replace(compared, positives_only=True)
+    torch.testing.assert_close(results_of(diagonals, tile_rows), results_of(compared, tile_rows), rtol=0, atol=0)
+
+
+@ROWS
+def test_a_symmetric_product_is_made_once(rows: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long features: their similarities are kept, in blocks whose lower half is a copy."""
+    pairs = views_of(*unit_pairs(6, 16), rows)
+    expected = results_of(pairs, tile_rows=1)
+    made, multiply = [], torch.mm
+
+    def watched(left: Tensor, right: Tensor, out: Tensor) -> Tensor:
+        made.append((right.shape[1] == 16, out.numel()))
+        return multiply(left, right, out=out)
+
+    monkeypatch.setattr(torch, "mm", watched)
+    monkeypatch.setattr(kernel, "SYMMETRIC_ELEMENTS", 0)
+    monkeypatch.setitem(kernel.TILE_ELEMENTS, "cpu", 60)  # tiles of 5 anchors
+    torch.testing.assert_close(results_of(pairs, tile_rows=None), expected, rtol=1e-12, atol=1e-13)
+    similarities = sum(elements for is_gradient, elements in made if not is_gradient)
+    assert similarities == 2 * 12 * 12 * 5 // 8  # once in `results_of` for the statistics, once for the gradients

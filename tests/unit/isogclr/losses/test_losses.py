@@ -20,7 +20,7 @@ def test_registry() -> None:
     assert list(LOSSES) == ["clip", "siglip", "cyclip", "vicreg", "sogclr", "isogclr"]
     assert loss_class("isogclr") is isogclr.ISogCLRLoss
     with pytest.raises(
-        InputError, match="there is no loss 'iso'; choose one of clip, siglip, cyclip, sogclr, isog"
+        InputError, match="there is no loss 'iso'; choose one of clip, siglip, cyclip, vicreg, sogclr, isog"
     ):
         loss_class("iso")
 

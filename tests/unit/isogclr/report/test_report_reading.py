@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from isogclr.csv_table import CsvColumns
-from isogclr.report.pictures import decode, thumbnail
 from isogclr.report.samples import SampleReader, Source
+from isogclr.report.thumbnails import decode, thumbnail
 from isogclr.report.wording import clean, number, share
 from isogclr.shard_index import ShardIndex
 from support.shard_writing import write_shard
@@ -116,7 +116,7 @@ def test_what_is_no_picture(data: bytes) -> None:
 
 
 def test_too_large_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isogclr.report.pictures._MAXIMUM_PIXELS", 100)
+    monkeypatch.setattr("isogclr.report.thumbnails._MAXIMUM_PIXELS", 100)
     with pytest.raises(ValueError, match="30 × 20 pixels are too many"):
         decode(picture())
 

@@ -114,3 +114,15 @@ def test_a_tiny_temperature_does_not_overflow() -> None:
     found = hard_negatives(np.array([0]), unit(9), unit(9, seed=4), np.full(9, 1e-6, np.float32), 20)[0]
     assert len(found.positions) == 8
     assert found.weights[0] == pytest.approx(1.0)
+
+
+def test_weight_of_the_own_class() -> None:
+    features, classes = unit(30), np.arange(30, dtype=np.int32) % 3
+    classes[5] = -1
+    temperatures = np.full(30, 0.2, np.float32)
+    whole = hard_negatives(np.array([4, 5]), features, features, temperatures, 29, classes)
+    same = np.isin(whole[0].positions, np.flatnonzero(classes == classes[4]))
+    assert whole[0].own_class == pytest.approx(whole[0].weights[same].sum())
+    assert 0 < whole[0].own_class < 1
+    assert np.isnan(whole[1].own_class)  # it has no class
+    assert np.isnan(hard_negatives(np.array([4]), features, features, temperatures, 29)[0].own_class)

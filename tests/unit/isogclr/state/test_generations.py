@@ -80,6 +80,14 @@ def test_pruning_spares_the_newest_and_the_kept(tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
+def test_pruning_counts_steps(tmp_path):
+    """Two commits of one step hold the same weights: the one before them is the other that stays."""
+    for step in (3, 6, 9, 9):
+        _commit(tmp_path, step)
+    assert prune(tmp_path, newest=2) == [3, 1]
+    assert [(one.number, one.step) for one in generations(tmp_path)] == [(4, 9), (2, 6)]
+
+
 def test_what_a_crash_leaves_is_ignored_and_removed(tmp_path):
     _commit(tmp_path, 1)
     for name in (".partial-generation-00000002-1-abcd", ".deleted-generation-00000000-1"):

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from isogclr import durable
 from isogclr.durable import pwrite_all
 from isogclr.errors import StorageFullError
 from isogclr.state import filesystem, prefetch, sparse
@@ -103,7 +104,7 @@ def test_a_cloned_snapshot_equals_a_copied_one(tmp_path, monkeypatch):
         store.commit(tmp_path / "copied")
         store.write([1], values_of(ISOGCLR, [1]), 2)
         with monkeypatch.context() as patch:
-            patch.setattr(sparse.fcntl, "ioctl", play_clone)
+            patch.setattr(durable.fcntl, "ioctl", play_clone)
             info = store.commit(tmp_path / "cloned")
         store.write([1], values_of(ISOGCLR, [1]), 3)
     assert info.cloned

@@ -116,19 +116,26 @@ def test_the_generator_is_where_the_uninterrupted_run_has_it(shards: tuple[str, 
     data = open_data(config_of(urls, workers), index)
     states, position = [], data.start_of(0)
     for epoch in range(2):
-        for batch in data.epoch(epoch):
+        batches = iter(data.epoch(epoch))
+        begun = torch.get_rng_state()
+        for batch in batches:
             torch.rand(())  # a step
             if epoch == 0 and position.batches < 3:
                 position = position.after(batch)
                 kept = torch.get_rng_state()
         states.append(torch.get_rng_state())
     data.close()
-    for start, state, after in ((position, kept, states), (data.start_of(1), states[0], states[1:])):
+    cases: list[tuple[Any, torch.Tensor, list[torch.Tensor]]] = [
+        (lambda data: [data.resume_at(position), data.epoch(1)], kept, states),
+        (lambda data: [data.resume_before(1)], states[0], states[1:]),
+        (lambda data: [data.resume_at(data.start_of(1))], begun, states[1:]),  # it had waited for its first batch
+    ]
+    for resume, state, after in cases:
         torch.set_rng_state(state)
         data = open_data(config_of(urls, workers), index)
         found = []
-        for epochs in [data.resume_at(start), *map(data.epoch, range(start.epoch + 1, 2))]:
-            for _ in epochs:
+        for batches in resume(data):
+            for _ in batches:
                 torch.rand(())
             found.append(torch.get_rng_state())
         data.close()

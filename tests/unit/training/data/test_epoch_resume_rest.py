@@ -57,9 +57,9 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
             yield next(streams[turn % self.workers])
         assert all(next(stream, None) is None for stream in streams)
 
-    def start(self: Any, order: Any) -> Any:
+    def start(self: Any, order: Any, waiting: Any) -> Any:
         self._dataset.set_order(order)
-        return loader._checked(in_turn(self, order), has_processes=False)
+        return loader._checked(in_turn(self, order), has_processes=False, waiting=waiting)
 
     monkeypatch.setattr(loader.Loader, "start", start)
 

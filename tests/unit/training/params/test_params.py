@@ -18,7 +18,7 @@ from isogclr.losses import LOSSES
 from training import open_clip_bridge, params
 from training.params.flags import create_parser
 from training.params.loss_flags import LOSS_CONFIGS, loss_flags
-from training.settings import Settings
+from training.settings import DivergenceSettings, Settings
 
 TRAIN = ("--train-data", "a.tar")
 
@@ -359,3 +359,34 @@ def test_no_flag_of_ours_is_one_of_open_clips() -> None:
     own = {flag for action in create_parser()._actions for flag in action.option_strings} - {"-h", "--help"}
     theirs = {f"--{name.replace('_', '-')}" for name in vars(open_clip_bridge.parse_args([]))}
     assert own & theirs == set()
+
+
+class TestDivergence:
+    def test_defaults(self) -> None:
+        assert settings().divergence == DivergenceSettings(20, False, 0.5, 3)
+
+    def test_values(self) -> None:
+        line = "--max-bad-steps 5 --on-divergence rollback --rollback-lr-factor 0.1 --max-rollbacks 7"
+        assert settings(*line.split()).divergence == DivergenceSettings(5, True, 0.1, 7)
+
+    @pytest.mark.parametrize(
+        ("line", "problem"),
+        [
+            ("--max-bad-steps 0", "--max-bad-steps is 0, but must be 1 or more"),
+            ("--on-divergence rollback --max-rollbacks 0", "--max-rollbacks is 0, but must be 1 or more"),
+            (
+                "--on-divergence rollback --rollback-lr-factor 1",
+                "--rollback-lr-factor is 1.0, but must be between 0 and 1",
+            ),
+            (
+                "--max-rollbacks 2",
+                "--max-rollbacks belongs to --on-divergence rollback: leave it out, or add that",
+            ),
+            (
+                "--on-divergence rollback --logs none",
+                "--on-divergence rollback needs commits to go back to, and --logs none makes none",
+            ),
+        ],
+    )
+    def test_refusals(self, line: str, problem: str) -> None:
+        assert problems(*TRAIN, *line.split()) == [problem]

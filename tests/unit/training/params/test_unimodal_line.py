@@ -149,6 +149,9 @@ class TestRefusals:
             ("--data pictures --opt adamw --nesterov", "--nesterov belongs to --opt lars or sgd"),
             ("--data pictures --device toaster", "--device is toaster, which is no device of torch"),
             ("--data pictures --report-to paper", "--report-to is paper, but must be of wandb, tensorboard"),
+            ("--data pictures --max-bad-steps 0", "--max-bad-steps is 0, but must be 1 or more"),
+            ("--data pictures --max-rollbacks 2", "--max-rollbacks belongs to --on-divergence rollback"),
+            ("--data pictures --on-divergence rollback --logs none", "rollback needs commits to go back to"),
             ("--data pictures --name ../a", "--name ../a leaves --logs"),
         ],
     )

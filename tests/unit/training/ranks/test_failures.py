@@ -14,6 +14,7 @@ from isogclr.distributed import Ranks
 from isogclr.errors import DataError
 from training.ranks import failures
 from training.ranks.failures import FailureWatch
+from training.signals import StopRequest
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +40,7 @@ def test_a_worker_that_dies_meanwhile_does_not_cost_the_message(
 
     signal.signal(signal.SIGCHLD, raise_as_torch_does)
     monkeypatch.setattr(failures, "describe", describe_slowly)
-    watch = FailureWatch(Ranks())
+    watch = FailureWatch(Ranks(), StopRequest())
     with caplog.at_level(logging.ERROR):
         watch.fail(DataError("the cause"))
         watch.fail(DataError("a consequence"))

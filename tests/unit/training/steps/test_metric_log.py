@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from isogclr.errors import StorageFullError
 from isogclr.report.journal import read_journal
 from training import params
 from training.steps.metric_log import METRICS_FILE, MetricLog, learned_summary
@@ -43,6 +44,13 @@ def test_a_torn_last_line_swallows_no_record(left: bytes, tmp_path: Path) -> Non
     assert json.loads(last)["kind"] == "start"
     journal = read_journal(path)
     assert (journal.starts, journal.unreadable) == (1, int(bool(left) and not left.endswith(b"\n")))
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    (tmp_path / METRICS_FILE).symlink_to("/dev/full")
+    metrics = MetricLog(tmp_path, params.parse(["--train-data", "a.tar"])[0].run, True, "a", {})
+    with pytest.raises(StorageFullError, match=r"metrics\.jsonl: could not write metrics: the disk is full"):
+        metrics.start(5, None)
 
 
 def test_other_ranks_leave_it_alone(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_gains_and_biases_have_no_decay(name: str, kind: type) -> None:
 
 
 def test_lars_adapts_the_rate_of_weights_alone() -> None:
-    """The first step: weights move by lr · 0.001 · |w| whatever the gradient is, biases by lr times the gradient."""
+    """The first step: weights move by lr · 0.001 · |w| whatever the gradient is, biases by lr · gradient."""
     layer = nn.Linear(4, 4)
     before = layer.weight.detach().clone(), layer.bias.detach().clone()
     optimizer = create_optimizer(layer, settings(weight_decay=1e-9))
