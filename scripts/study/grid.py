@@ -16,7 +16,8 @@ class DataSet:
 
     Args:
         folder: below the folder of all data: `train-*.tar`, `validation-*.tar`, `test-*.tar`, `sizes.json`.
-        task: `retrieval` (recall between pictures and captions), or `zero-shot` (needs `classes.json`).
+        task: `retrieval` (recall between pictures and captions), `zero-shot` (needs `classes.json`), or
+            retrieval in memory: `features` (heads on frozen features) or `icons` (from scratch).
         flags: of `training.main`; `{folder}` stands for the folder.
         fixed_pictures: no augmentation, so that an example can be kept from epoch to epoch.
         train_shards: only the first so many; None takes all.
@@ -32,7 +33,7 @@ class DataSet:
     @property
     def metric(self) -> str:
         """What settings are chosen by."""
-        return "mean_recall" if self.task == "retrieval" else "mean_per_class"
+        return "mean_per_class" if self.task == "zero-shot" else "mean_recall"
 
 
 @dataclass(frozen=True)

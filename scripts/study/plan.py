@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import memory_plan
 from grid import DataSet, Flags, Method, Run, settings
 
 TUNING_SEED = 100
@@ -59,6 +60,7 @@ DATA_SETS = {
             ("quickdraw-lt", "quickdraw-lt", "zero-shot", 4),
         )
     },
+    **memory_plan.data_sets(),
 }
 
 # The two rules for the temperatures: the paper's, and ours in log τ (docs/method.md).
@@ -73,6 +75,8 @@ NEW_RULE: Flags = {
 
 def methods(data_set: DataSet) -> dict[str, Method]:
     """Six trials for each (three on QuickDraw-LT), and one for the preset, which is taken as it comes."""
+    if data_set.task in memory_plan.TASKS:
+        return memory_plan.methods(data_set)
     lr = data_set.flags["lr"]
     find = {"emoji-frozen": _frozen_trials, "quickdraw-lt": _few_trials}.get(data_set.name, _scratch_trials)
     trials = {**find(lr), PRESET: ({"isogclr_preset": "recommended"},)}

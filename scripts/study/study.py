@@ -19,7 +19,7 @@ from grid import DataSet, Run
 from training_runs import Results, execute
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "study" / "results.csv"
-METHODS = list(plan.methods(plan.DATA_SETS["emoji-frozen"]))
+METHODS = list(dict.fromkeys(name for one in plan.DATA_SETS.values() for name in plan.methods(one)))
 REDUCED_PARTS, REDUCED_SEEDS = ["emoji-frozen"], (0, 1, 2)
 
 

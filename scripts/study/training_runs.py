@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import ctypes
+import importlib
 import json
 import math
 import multiprocessing
@@ -27,6 +28,7 @@ COLUMNS = (
     *("part", "data_set", "method", "loss", "setting", "seed", "split", "epoch", "metric", "value"),
     *("seconds", "commit"),
 )
+IN_MEMORY = {"features": "feature_training", "icons": "icon_training"}  # tasks that need no shards, by module
 KEY = ("part", "data_set", "method", "setting", "seed", "split")
 # Processes are forked with torch loaded: importing it takes longer than some of the runs.
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -88,7 +90,7 @@ def execute(runs: Sequence[Run], results: Results, data: Path, work: Path, jobs:
             folder = work / run.folder
             measured = _in_process(run, data / run.data_set.folder, work)
             results.add(run, measured, time.monotonic() - started, commit)
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # heads on features leave nothing
             bar.set_postfix_str(f"{run.method} {run.setting_text}: {_headline(run, measured)}")
             bar.update()
 
@@ -182,6 +184,10 @@ def _train_and_measure(run: Run, data: Path, work: Path, log: str, sender: Any) 
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    if run.data_set.task in IN_MEMORY:
+        trained = importlib.import_module(IN_MEMORY[run.data_set.task])
+        sender.send(trained.train_and_measure(run, data))
+        return
     from measure import measure  # noqa: PLC0415
     from training.main import main  # noqa: PLC0415
 

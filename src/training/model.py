@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from isogclr.errors import ConfigError, ModelError, TrainingError
 from isogclr.models import model_configs, text_tower
-from isogclr.models.captions import with_cut_captions
+from isogclr.models.captions import for_any_caption
 from isogclr.models.checkpoint_files import UnreadableCheckpointError, read_checkpoint, read_safetensors, reason_of
 from training.features import Features
 from training.open_clip_bridge import MAX_LOG_LOGIT_SCALE, SIGLIP_MODEL_OPTIONS, Place
@@ -89,7 +89,7 @@ def create_model(settings: ModelSettings, place: Place, seed: int, tower: Path |
     seed_everything(seed, place.rank)
     _adjust(bare, settings, place)
     options = settings.factory_options
-    tokenizer = with_cut_captions(
+    tokenizer = for_any_caption(
         open_clip.get_tokenizer(
             name, cache_dir=options.get("cache_dir"), context_length=options.get("force_context_length")
         )

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,26 @@ def test_close_in_mid_epoch_ends_the_workers(tmp_path: Path, workers: Callable[[
     assert workers() == []
     assert len(read(data.epoch(0))) == data.batches_per_epoch  # and it can be used again
     data.close()
+
+
+class _NeverFirst:
+    """A transform that never gives its first picture."""
+
+    def __call__(self, image: Any) -> Any:
+        time.sleep(1000)
+
+
+def test_close_does_not_wait_for_data(tmp_path: Path, workers: Callable[[], list[int]]) -> None:
+    """torch alone gives every worker five seconds, one after another."""
+    urls = write_numbered_shards(tmp_path / "shards", [30] * 4)
+    index = ShardIndex.build(urls, tmp_path / "index")
+    data = open_data(DataSettings(urls, batch_size=4, workers=2), index, transform=_NeverFirst())
+    iter(data.epoch(0))
+    time.sleep(0.5)
+    start = time.monotonic()
+    data.close()
+    assert time.monotonic() - start < 4
+    assert workers() == []
 
 
 PROGRAM = """

@@ -16,6 +16,7 @@ from PIL import Image
 
 from isogclr import demo_data
 from isogclr.cli import main
+from isogclr.models.embeddings import load_embedder
 from support.browser import open_page
 from support.picture_sets import write_folders, write_shards
 from support.unimodal_runs import long_tailed, make_unimodal_run, warmer_heads, write_coloured
@@ -124,6 +125,29 @@ def test_samples_and_negatives_have_classes(alone: Path) -> None:
     assert re.search(r"τ 0\.\d+ class k00 \d+\.png", seen) is not None  # a card: class and key, once
 
 
+def test_negatives_are_those_of_the_projector(runs: Path, alone: Path) -> None:
+    """And neighbours and maps those of the backbone: computed again from the checkpoint."""
+    samples = columns(alone / "data" / "samples.csv")
+    rows, taus = (np.array(samples[name], float) for name in ("row", "image_temperature"))
+    pictures = [
+        Image.open(runs / "data" / shard / key).convert("RGB")
+        for shard, key in zip(samples["shard"], samples["key"], strict=True)
+    ]
+    embedder = load_embedder(runs / "long-tail" / "checkpoints" / "epoch_2.pt")
+    learned, compared = embedder.images(pictures)
+    saved = np.load(alone / "data" / "embeddings.npz")
+    np.testing.assert_allclose(saved["image"][np.argsort(saved["row"])], learned, atol=1e-5)
+    negatives = columns(alone / "data" / "hard_negatives.csv")
+    for place in range(0, len(negatives["weight"]), 17):
+        anchor = int(np.flatnonzero(rows == int(negatives["anchor_row"][place]))[0])
+        exponent = (compared @ compared[anchor]).astype(np.float64) / taus[anchor]
+        exponent[anchor] = -np.inf
+        weights = np.exp(exponent - exponent.max())
+        negative = rows == int(negatives["negative_row"][place])
+        expected = float(weights[negative][0] / weights.sum())
+        assert float(negatives["weight"][place]) == pytest.approx(expected, rel=1e-3)
+
+
 def test_maps_by_class(alone: Path) -> None:
     page = (alone / "report.html").read_text(encoding="utf-8")
     assert page.count('<svg class="map"') == 2
@@ -209,6 +233,10 @@ def test_labels_of_the_emoji(tmp_path: Path) -> None:
     page = report(tmp_path / "out", run, "--no-embeddings")
     assert "animals-nature" in columns(tmp_path / "out" / "data" / "classes.csv")["class"]
     assert "Search classes and captions" in page
+    with open_page(tmp_path / "out" / "report.html", tmp_path / "profile") as browser:
+        browser.find_element("id", "search").send_keys("animals-nature")  # in no caption, and in no key
+        shown = "return Array.from(document.querySelectorAll('tr:not([hidden]) > td.label'), td => td.innerText)"
+        assert set(browser.execute_script(shown)) == {"animals-nature"}
 
 
 def test_pictures_without_labels(tmp_path: Path) -> None:

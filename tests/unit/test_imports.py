@@ -72,7 +72,7 @@ def test_arrows(module: str, where: list[str], allowed: tuple[str, ...]) -> None
 
 # Which part of `training` may import which: main → run → assembly → epochs → steps → (data, store) → isogclr.
 # Everybody may know the foundation; `params` makes settings, and only programs ask it.
-_FOUNDATION = {"settings", "randomness", "signals", "features", "ranks", "open_clip_bridge"}
+_FOUNDATION = {"settings", "randomness", "signals", "full_disk", "features", "ranks", "open_clip_bridge"}
 ARROWS = {
     "main": {"run", "open_clip_program", "signals"},
     "unimodal": {"run", "views", "signals"},
@@ -92,14 +92,15 @@ ARROWS = {
     "model": set(),
     "loss": set(),
     "folder": set(),
-    "open_clip_bridge": set(),
+    "open_clip_bridge": {"full_disk"},
     "features": set(),
     "settings": set(),
     "randomness": set(),
     "signals": set(),
-    "ranks": set(),
+    "full_disk": set(),
+    "ranks": {"signals", "full_disk"},
 }
-_BELOW_THE_FOUNDATION = ("open_clip_bridge", "features", "settings", "randomness", "signals", "ranks")
+_BELOW_THE_FOUNDATION = ("open_clip_bridge", "features", "settings", "randomness", "signals", "full_disk", "ranks")
 
 
 def parts_of_training() -> dict[str, list[Path]]:

@@ -4,7 +4,7 @@ checkpoints.py       from a checkpoint file to a model: begin here
 checkpoint_files.py  the content of a checkpoint file: plain values and tensors, never code
 epoch_files.py       how open_clip names the checkpoints of a run
 model_configs/       descriptions of models that open_clip does not have, in its format
-captions.py          captions of any length through open_clip's tokenizer in bounded time
+captions.py          captions of any length and kind through open_clip's tokenizers
 text_tower.py        DistilBERT as a text tower of open_clip
 backbones.py         what `training.unimodal` trains: backbones, projectors, and both as a model of two views
 encoder.py           a model as a function to features, at a precision of our choice; what clip_benchmark is given

@@ -67,7 +67,7 @@ def _tiny(stem: str, batch_norm: bool) -> nn.Module:
 
 
 def _with_width(model: nn.Module, width: int) -> nn.Module:
-    model.width = width  # type: ignore[assignment] (torch types attributes as if all were tensors or modules)
+    model.width = width  # type: ignore[assignment]  # torch types attributes as if all were tensors or modules
     return model
 
 

@@ -1,4 +1,4 @@
-"""Captions of any length, in a time that does not depend on the length of their words.
+"""Captions of any length and kind, in a time that does not depend on the length of their words.
 
 open_clip's own tokenizer merges byte pairs in a time that is quadratic in the length of a word: one caption of
 100,000 letters without a space holds up a data worker for minutes, to keep 75 tokens of it. So a caption is cut
@@ -16,31 +16,43 @@ What can not change, with `room` for context_length - 2 tokens of text:
 What may change: the last tokens of a word that no context has room for. Merges near a cut can be others, and
 nothing bounds how far that spreads; `SPARE_TOKENS` more than fit are left between the cut and what is kept.
 
-Tokenizers of Hugging Face are left alone. They take linear time, and no cut would be safe: to WordPiece a word of
-101 letters or of a million is one unknown token, and T5's tokenizer makes one of any number of unknown letters.
+For tokenizers of Hugging Face nothing is cut. They take linear time, and no cut would be safe: to WordPiece a word
+of 101 letters or of a million is one unknown token, and T5's tokenizer makes one of any number of unknown letters.
+
+Cleaning itself refuses captions that Python can not unescape: `&#0…065;` with more than 4,300 digits is a
+ValueError, which would end the run. Such numbers are shortened, and only then.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from open_clip.tokenizer import SimpleTokenizer
+from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 
 HARMLESS_LETTERS = 256  # a text of this length is merged in milliseconds, whatever it is
 SPARE_TOKENS = 16
 _END_OF_WORD = "</w>"  # how the vocabulary marks a piece that ends a word
+_REFERENCE = re.compile("&#0*([0-9]{1,7})[0-9]*")  # of a letter by its number; the largest has seven digits
 
 
-def with_cut_captions(tokenizer: Any) -> Any:
+def for_any_caption(tokenizer: Any) -> Any:
     """The same tokenizer, in bounded time. For calls that do not ask for another context length than its own."""
-    if not isinstance(tokenizer, SimpleTokenizer):
+    if not isinstance(tokenizer, SimpleTokenizer | HFTokenizer):
         return tokenizer
     bounded = copy.copy(tokenizer)
-    bounded.clean_fn = CutCaption(
-        clean=tokenizer.clean_fn,
+    bounded.clean_fn = Clean(tokenizer.clean_fn)
+    if isinstance(tokenizer, SimpleTokenizer):
+        bounded.clean_fn = _cut_for(tokenizer, bounded.clean_fn)
+    return bounded
+
+
+def _cut_for(tokenizer: SimpleTokenizer, clean: Clean) -> CutCaption:
+    return CutCaption(
+        clean=clean,
         words=tokenizer.pat,
         vocabulary=tokenizer.encoder,
         symbols=tokenizer.byte_encoder,
@@ -48,7 +60,19 @@ def with_cut_captions(tokenizer: Any) -> Any:
         room=tokenizer.context_length - 2,  # beside the tokens of start and end
         only_first_words=tokenizer.reduction_fn is None,
     )
-    return bounded
+
+
+@dataclass(frozen=True)
+class Clean:
+    """A tokenizer's own cleaning, for captions that it refuses, too."""
+
+    clean: Callable[[str], str]
+
+    def __call__(self, text: str) -> str:
+        try:
+            return self.clean(text)
+        except ValueError:  # of `html.unescape`, for a number of more digits than Python reads
+            return self.clean(_REFERENCE.sub(r"&#\1", text))
 
 
 @dataclass(frozen=True)

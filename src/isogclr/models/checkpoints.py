@@ -186,7 +186,7 @@ def _tokenizer(name: str, config: Mapping[str, Any]) -> Tokenizer:
     """By open_clip's rules; length and options are the saved ones, since the name may mean another model by now."""
     import open_clip  # noqa: PLC0415
 
-    from isogclr.models.captions import with_cut_captions  # noqa: PLC0415
+    from isogclr.models.captions import for_any_caption  # noqa: PLC0415
 
     model_configs.register()
     text = config["text_cfg"]
@@ -197,8 +197,9 @@ def _tokenizer(name: str, config: Mapping[str, Any]) -> Tokenizer:
         mode = text.get("tokenizer_mode")
         tokenizer = open_clip.tokenizer.HFTokenizer(text["hf_tokenizer_name"], tokenizer_mode=mode, **options)
     else:
-        tokenizer = with_cut_captions(open_clip.get_tokenizer(name, **options))
-    return tokenizer
+        tokenizer = open_clip.get_tokenizer(name, **options)
+    bounded: Tokenizer = for_any_caption(tokenizer)
+    return bounded
 
 
 def load_state(model: nn.Module, state: Mapping[str, Tensor], path: Path, name: str, advice: str) -> None:

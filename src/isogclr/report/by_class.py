@@ -45,7 +45,8 @@ class ClassColumn:
     @property
     def numbers(self) -> Counts:
         """Finite values of each class. [C]"""
-        return self.counts.sum(axis=1, dtype=np.int64)
+        found: Counts = self.counts.sum(axis=1, dtype=np.int64)
+        return found
 
     @property
     def means(self) -> Floats:
@@ -54,7 +55,8 @@ class ClassColumn:
 
     @property
     def deviations(self) -> Floats:
-        return np.sqrt(np.maximum(0.0, _ratio(self._squares, self.numbers) - self.means**2))
+        found: Floats = np.sqrt(np.maximum(0.0, _ratio(self._squares, self.numbers) - self.means**2))
+        return found
 
     def quantiles(self, share: float) -> Floats:
         """Of each class, to the width of a bin. [C]"""

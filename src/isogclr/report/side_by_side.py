@@ -1,4 +1,4 @@
-"""The same pictures through the models of several runs: which runs and which pictures can stand beside each other."""
+"""The same pictures through the models of several runs: which runs, and which pictures."""
 
 from __future__ import annotations
 

@@ -44,22 +44,19 @@ class Preparation:
     undecodable: Any = field(default_factory=lambda: multiprocessing.Value("q", 0))
 
     def prepare(self, sample: RawSample, which: Pass, drawn: int, tally: Tally) -> Prepared | None:
-        """None if a part of the sample is missing, can not be decoded, or is refused by transform or tokenizer."""
+        """None if a part of the sample is missing or can not be decoded."""
         if sample.content is None:
             return None
         try:
             decoded = self.source.decode(sample.content)
-            seed_augmentation(self._augmentation_seed(sample.row, which, drawn))
-            inputs = self.inputs(decoded)
-        except (
-            Exception
-        ) as error:  # whatever a decoder makes of damaged bytes, or a tokenizer of `&#0…`, 5,000 digits
+        except Exception as error:  # whatever a decoder makes of damaged bytes
             tally.note_undecodable(" ".join(sample.name), error)
             with self.undecodable.get_lock():
                 self.undecodable.value += 1
             return None
         tally.usable += 1
-        return inputs, sample.row
+        seed_augmentation(self._augmentation_seed(sample.row, which, drawn))
+        return self.inputs(decoded), sample.row
 
     def _augmentation_seed(self, row: int, which: Pass, drawn: int) -> int:
         """A row may be drawn many times from resampled shards, and should not look the same each time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import threading
@@ -24,6 +25,8 @@ def log() -> Iterator[LogFile]:
     logging.root.addHandler(handler)
     yield handler
     logging.root.removeHandler(handler)
+    with contextlib.suppress(OSError):  # what it could not write
+        handler.close()
 
 
 def test_the_log_ends_the_run_once(log: LogFile, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,6 +48,7 @@ def test_other_threads_go_on(log: LogFile, capsys: pytest.CaptureFixture[str]) -
 def test_another_fault_of_the_log_is_said_as_ever(capsys: pytest.CaptureFixture[str]) -> None:
     handler = LogFile(FULL)
     handler.handle(logging.makeLogRecord({"msg": "%d", "args": ("no number",)}))
+    handler.close()
     assert "Logging error" in capsys.readouterr().err
 
 

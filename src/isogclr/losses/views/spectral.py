@@ -63,7 +63,8 @@ def _negatives(pairs: Pairs, anchors: Tensor, candidates: Tensor) -> Tensor:
 def _cut(features: Tensor, limit: float) -> Tensor:
     """Of length `limit` at most."""
     length = features.norm(dim=1, keepdim=True)
-    return features * (limit / length.clamp(min=limit))
+    cut: Tensor = features * (limit / length.clamp(min=limit))
+    return cut
 
 
 def _through_cut(features: Tensor, gradient: Tensor, limit: float) -> Tensor:

@@ -15,7 +15,7 @@ from isogclr.losses import kernel
 from isogclr.losses.base import ContrastiveLoss, LossOutput, SampleState, keep_in_graph
 from isogclr.losses.inputs import check_features, check_rows
 
-VIEW_DIRECTIONS = ("image",)  # both views are anchors of the same kind
+VIEW_DIRECTIONS: tuple[str, ...] = ("image",)  # both views are anchors of the same kind
 _ROWS_PER_RANK = 1 << 40  # more than any rank has
 
 
@@ -92,8 +92,8 @@ class StatelessViewLoss(ContrastiveLoss):
             rows = check_rows(rows, first.shape[0], values=self.config.validate).to(first.device, non_blocking=True)
         differentiable = torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
         with torch.no_grad(), kernel.exact_products(first.device.type):
-            value, *gradients = self._evaluate(self.ranks, first.detach(), second.detach(), rows, differentiable)
-        if gradients[0] is not None and gradients[1] is not None:
-            own = [gradient[: first.shape[0]] for gradient in gradients]
+            value, *found = self._evaluate(self.ranks, first.detach(), second.detach(), rows, differentiable)
+        own = [gradient[: first.shape[0]] for gradient in found if gradient is not None]
+        if len(own) == len(found):
             value = kernel.attach_gradients(value, [first, second], own)
         return LossOutput(keep_in_graph(value, logit_scale, logit_bias))

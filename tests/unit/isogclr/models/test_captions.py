@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
 
 from isogclr.models import captions
-from isogclr.models.captions import HARMLESS_LETTERS, with_cut_captions
+from isogclr.models.captions import HARMLESS_LETTERS, for_any_caption
 from isogclr.models.checkpoints import load_model
 from support.evaluation_data import save_checkpoint, tiny_model
 from training import params
@@ -92,7 +92,7 @@ CAPTIONS = st.one_of(JOINED, EMOJI, LONG_WORDS)
 def test_a_caption_that_fits_keeps_its_tokens(caption: str, least: int) -> None:
     expected = tokenizer()(caption)
     with mock.patch.object(captions, "HARMLESS_LETTERS", least):
-        found = with_cut_captions(tokenizer())(caption)
+        found = for_any_caption(tokenizer())(caption)
     fits = len(tokenizer().encode(caption)) <= CONTEXT - 2
     event(f"fits: {fits}, long: {len(tokenizer().clean_fn(caption)) > HARMLESS_LETTERS}")
     if fits:
@@ -104,7 +104,7 @@ def test_a_caption_that_fits_keeps_its_tokens(caption: str, least: int) -> None:
 
 @given(st.lists(st.text("abcde'-1é ", min_size=1, max_size=40), min_size=20, max_size=60).map(SPACE.join))
 def test_a_caption_of_words_keeps_its_tokens_even_if_it_does_not_fit(caption: str) -> None:
-    assert torch.equal(with_cut_captions(tokenizer())(caption), tokenizer()(caption))
+    assert torch.equal(for_any_caption(tokenizer())(caption), tokenizer()(caption))
 
 
 @given(st.lists(st.sampled_from(["cat", "dog's", "houses!"]), max_size=CONTEXT), LETTERS.map(lambda one: one * 5))
@@ -112,7 +112,7 @@ def test_words_before_one_that_is_too_long_keep_their_tokens(words: list[str], l
     before = len(tokenizer().encode(SPACE.join(words)))
     caption = SPACE.join([*words, long])
     kept = min(CONTEXT - 1, 1 + before)
-    assert torch.equal(with_cut_captions(tokenizer())(caption)[:, :kept], tokenizer()(caption)[:, :kept])
+    assert torch.equal(for_any_caption(tokenizer())(caption)[:, :kept], tokenizer()(caption)[:, :kept])
 
 
 @pytest.mark.parametrize("context", [CONTEXT, 77])
@@ -123,7 +123,7 @@ def test_what_is_kept_of_a_word_that_is_too_long_was_the_same_in_all_that_we_tri
     """Not proven, but seen: merges behind the spare tokens do not spread to those that are kept."""
     generator = random.Random(0)
     plain = tokenizer(context_length=context)
-    bounded = with_cut_captions(plain)
+    bounded = for_any_caption(plain)
     for _ in range(5):
         word = "".join(generator.choices(alphabet, k=700))
         assert torch.equal(bounded(word), plain(word))
@@ -140,7 +140,7 @@ def test_the_letters_that_are_merged_do_not_grow_with_the_caption() -> None:
         "many words": SPACE.join(letters[start : start + 3] for start in range(0, 100_000, 3)),
         "bytes": "😂" * 100_000,
     }
-    bounded = with_cut_captions(SimpleTokenizer(context_length=77))
+    bounded = for_any_caption(SimpleTokenizer(context_length=77))
     merged = {name: letters_merged(bounded, caption) for name, caption in captions.items()}
     # 75 tokens and 16 to spare, of 32 bytes at most; a last word may be as long again.
     assert max(merged.values()) <= 2 * (75 + 16) * 32
@@ -150,7 +150,7 @@ def test_the_letters_that_are_merged_do_not_grow_with_the_caption() -> None:
 
 @pytest.mark.parametrize("mask", ["simple", "random"])
 def test_a_reduction_mask_still_draws_from_the_whole_caption(mask: str) -> None:
-    masked = with_cut_captions(SimpleTokenizer(context_length=CONTEXT, reduction_mask=mask))
+    masked = for_any_caption(SimpleTokenizer(context_length=CONTEXT, reduction_mask=mask))
     words = [f"{letter}{other}" for letter in "bcdfg" for other in string.ascii_lowercase]
     cleaned = masked.clean_fn(SPACE.join([*words[:60], "aehinorst" * 1_000, *words[60:]]))
     assert cleaned.split()[:60] == words[:60]
@@ -158,13 +158,24 @@ def test_a_reduction_mask_still_draws_from_the_whole_caption(mask: str) -> None:
     assert len(cleaned.split()[60]) < 600
 
 
-def test_tokenizers_of_hugging_face_are_left_alone(tmp_path: Path) -> None:
+def test_nothing_is_cut_for_tokenizers_of_hugging_face(tmp_path: Path) -> None:
     """To WordPiece, a long word is one unknown token: it fits, and so may what comes behind it."""
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat"]))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
     theirs = HFTokenizer(str(tmp_path), context_length=8)
-    assert with_cut_captions(theirs) is theirs
-    assert theirs("a" * 100_000 + " cat")[0].tolist() == [2, 1, 5, 3, 0, 0, 0, 0]
+    assert for_any_caption(theirs)("a" * 100_000 + " cat")[0].tolist() == [2, 1, 5, 3, 0, 0, 0, 0]
+    assert for_any_caption(theirs)(UNREADABLE + " cat")[0].tolist() == [2, 1, 5, 3, 0, 0, 0, 0]
+
+
+UNREADABLE = "&#" + "0" * 5_000 + "67;"
+
+
+def test_a_number_that_python_does_not_read_is_still_a_letter() -> None:
+    """From 3.10.7 on, `int` refuses more than 4,300 digits: such a caption would end a run."""
+    with pytest.raises(ValueError, match="4300"):
+        tokenizer()(UNREADABLE)
+    assert torch.equal(for_any_caption(tokenizer())(f"{UNREADABLE}at"), tokenizer()("cat"))
+    for_any_caption(tokenizer())("&#" + "9" * 5_000)
 
 
 def test_training_and_checkpoints_use_it(tmp_path: Path) -> None:

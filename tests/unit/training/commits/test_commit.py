@@ -13,6 +13,7 @@ from isogclr.distributed import Messages, Ranks
 from isogclr.state import MemoryStore, latest, schema_for
 from training import params
 from training.commits.commit import Commits, RunFacts
+from training.commits.rollback import Rollbacks
 from training.ranks.node import Node
 from training.steps.progress import Progress
 
@@ -23,8 +24,8 @@ class Run:
     def __init__(self, folder: Path) -> None:
         settings = params.parse(["--train-data", "a.tar", "--epochs", "3", "--save-most-recent"])[0].run
         self.folder = folder
-        facts = RunFacts("name", {})
-        self.commits = Commits(folder, settings, Messages(Ranks()), Node(0, 1, 0, True), facts, torch.device("cpu"))
+        node, facts, device = Node(0, 1, 0, True), RunFacts("name", {}), torch.device("cpu")
+        self.commits = Commits(folder, settings, Messages(Ranks()), node, facts, device, Rollbacks())
 
     def end_epoch(self, epoch: int) -> None:
         content = {

@@ -65,22 +65,6 @@ def draws(batches: list[Batch]) -> dict[int, float]:
     return {int(row): draw for batch in batches for row, draw in inputs(batch)[0].tolist()}
 
 
-def test_a_caption_that_the_tokenizer_refuses_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    """Python's `html.unescape` raises ValueError for a reference of more than 4,300 digits, as `&#000…`: a caption
-    of the web must not end a run."""
-    refused = {3, 6}
-
-    def tokenizer(row: int) -> Tensor:
-        return second_input(int("0" * 5000) if row in refused else row)
-
-    prepared = Preparation(MemorySource(9), PairInputs(first_input, tokenizer), seed=0)
-    with caplog.at_level(logging.WARNING):
-        found = list(WorkerStream(Task(batches=1, epoch=0, part=ALONE, batch_size=7), prepared))
-    assert rows(found) == [[row for row in range(9) if row not in refused]]
-    assert prepared.undecodable.value == len(refused)
-    assert "4300 digits" in caplog.text
-
-
 class TestBatches:
     def test_inputs_and_rows_belong_together(self) -> None:
         (batch,) = read(MemorySource(5), 1, part=Part(1, 2, 1, 3), batch_size=1)
