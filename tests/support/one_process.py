@@ -57,7 +57,8 @@ def train_in_one_process(
             model.after_step()
             shared = result.output.shared
             state = new_state(result.output, result.before)
-            table.send(rows, state, step=number, epoch=epoch, taken=taken)
+            told = {"bad": torch.tensor(False), "loss": result.output.loss.detach()}
+            table.send(rows, state, step=number, epoch=epoch, taken=taken, **told)
             table.settle()
             number += 1
     return model, store

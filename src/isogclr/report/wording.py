@@ -28,7 +28,9 @@ def share(value: Any, digits: int = 3) -> str:
     if value is None or math.isnan(value):
         return "–"
     percent = 100 * value
-    return "0 %" if percent == 0 else f"{percent:#.{digits}g}".rstrip(".") + " %"
+    if percent == 0 or abs(percent) >= 10 ** (digits - 0.01):  # which would become 1e+02
+        return f"{percent:.0f} %"
+    return f"{percent:#.{digits}g}".rstrip(".") + " %"
 
 
 def clean(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +74,9 @@ def test_runs_on_the_same_data_open_it_once(tmp_path: Path) -> None:
 )
 def test_what_is_missing_is_said(tmp_path: Path, change: dict[str, object], note: str) -> None:
     data = str(write_folders(tmp_path / "data", {"cat": 3, "dog": 2}))
-    folder = make_unimodal_run(tmp_path / "run", data, weights=None, **change)
+    folder = make_unimodal_run(tmp_path / "run", data, weights=None)
+    config = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     if "index" in change:
         (folder / "index").rename(tmp_path / "moved")
     run = load(folder)
