@@ -1,14 +1,16 @@
-"""The report of runs of `python -m training.main` itself, on emoji of the package."""
+"""The report of runs of the programs themselves: `training.main`, on emoji of the package, and `training.unimodal`."""
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
 
 from isogclr import demo_data
 from isogclr.cli import main
-from support.micro_run import arguments, run
+from support.micro_run import arguments, command_line, run
+from support.unimodal_runs import write_coloured
 
 
 @pytest.mark.slow
@@ -38,3 +40,28 @@ def test_runs_of_the_trainer(tmp_path: Path) -> None:
     for section in ("gallery", "semantics", "negatives", "samples", "health", "configuration"):
         assert f'<section id="{section}">' in text
     assert "R@1 image → text" in text
+
+
+@pytest.mark.slow
+def test_runs_on_pictures_alone(tmp_path: Path) -> None:
+    """The same of `python -m training.unimodal`, long-tailed, beside a loss that has no temperatures."""
+    data = write_coloured(tmp_path / "train", {"ant": 60, "bee": 60, "cat": 60})
+    test = write_coloured(tmp_path / "test", {"ant": 4, "bee": 4, "cat": 4})
+    for name, flags in (("a", {"loss": "isogclr", "imbalance": 5}), ("b", {"loss": "barlow-twins"})):
+        common = {"data": data, "val_data": test, "logs": tmp_path / "logs", "name": name, "device": "cpu"}
+        model = {"backbone": "tiny", "projector": "16-8", "image_size": 16, "workers": 0}
+        steps = {"batch_size": 20, "epochs": 2, "warmup_epochs": 0, "lr": 0.1, "log_every_n_steps": 1}
+        run(command_line(common | model | steps | flags), tmp_path, module="training.unimodal")
+    runs = [str(tmp_path / "logs" / name) for name in "ab"]
+    assert main(["report", *runs, "--output", str(tmp_path / "out"), "--extremes", "4"]) == 0
+    text = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "What could not be shown" not in text
+    for figure in ("loss", "accuracy", "final_temperatures", "temperature_curves", "epochs", "health"):
+        assert f'id="figure-{figure}"' in text
+    for figure in ("classes", "class_extremes", "arrangement"):
+        assert f'id="figure-{figure}"' in text
+    for section in ("classes", "arrangement", "gallery", "semantics", "negatives", "samples", "configuration"):
+        assert f'<section id="{section}">' in text
+    with (tmp_path / "out" / "data" / "classes.csv").open(encoding="utf-8", newline="") as file:
+        sizes = {line["class"]: int(line["pictures"]) for line in csv.DictReader(file)}
+    assert sizes["ant"] > sizes["bee"] > sizes["cat"]  # of 60, 26 and 12, those that full batches have visited

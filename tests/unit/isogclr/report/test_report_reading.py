@@ -138,3 +138,4 @@ def test_texts_and_numbers() -> None:
         "–",
     )
     assert (share(0.0295), share(0.0), share(1.0)) == ("2.95 %", "0 %", "100 %")
+    assert (share(1.0, 2), share(0.996, 2), share(0.99, 2), share(0.055, 2)) == ("100 %", "100 %", "99 %", "5.5 %")
