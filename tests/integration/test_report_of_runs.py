@@ -1,4 +1,4 @@
-"""The report of runs of the programs themselves: `training.main`, on emoji of the package, and `training.unimodal`."""
+"""The report of runs of the programs themselves: `training.main` on emoji of the package, `training.unimodal`."""
 
 from __future__ import annotations
 
