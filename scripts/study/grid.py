@@ -17,7 +17,8 @@ class DataSet:
     Args:
         folder: below the folder of all data: `train-*.tar`, `validation-*.tar`, `test-*.tar`, `sizes.json`.
         task: `retrieval` (recall between pictures and captions), `zero-shot` (needs `classes.json`), or
-            retrieval in memory: `features` (heads on frozen features) or `icons` (from scratch).
+            retrieval in memory: `features` (heads on frozen features) or `icons` (from scratch), or `unimodal`: two
+            views of pictures, linear evaluation.
         flags: of `training.main`; `{folder}` stands for the folder.
         fixed_pictures: no augmentation, so that an example can be kept from epoch to epoch.
         train_shards: only the first so many; None takes all.
@@ -33,7 +34,7 @@ class DataSet:
     @property
     def metric(self) -> str:
         """What settings are chosen by."""
-        return "mean_per_class" if self.task == "zero-shot" else "mean_recall"
+        return "mean_per_class" if self.task in ("zero-shot", "unimodal") else "mean_recall"
 
 
 @dataclass(frozen=True)

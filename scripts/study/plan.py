@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import memory_plan
+import unimodal_plan
 from grid import DataSet, Flags, Method, Run, settings
 
 TUNING_SEED = 100
@@ -61,6 +62,7 @@ DATA_SETS = {
         )
     },
     **memory_plan.data_sets(),
+    **unimodal_plan.data_sets(),
 }
 
 # The two rules for the temperatures: the paper's, and ours in log τ (docs/method.md).
@@ -77,6 +79,8 @@ def methods(data_set: DataSet) -> dict[str, Method]:
     """Six trials for each (three on QuickDraw-LT), and one for the preset, which is taken as it comes."""
     if data_set.task in memory_plan.TASKS:
         return memory_plan.methods(data_set)
+    if data_set.task == unimodal_plan.TASK:
+        return unimodal_plan.methods(data_set)
     lr = data_set.flags["lr"]
     find = {"emoji-frozen": _frozen_trials, "quickdraw-lt": _few_trials}.get(data_set.name, _scratch_trials)
     trials = {**find(lr), PRESET: ({"isogclr_preset": "recommended"},)}
@@ -152,9 +156,10 @@ def tuning(data_set: DataSet, seed: int = TUNING_SEED) -> Iterator[Run]:
 
 def comparison(data_set: DataSet, chosen: Mapping[str, Flags], seeds: tuple[int, ...] = SEEDS) -> Iterator[Run]:
     """The chosen setting of every method, on the test part."""
-    for seed in seeds:
+    of_method = methods(data_set)
+    for seed in seeds if data_set.task != unimodal_plan.TASK else unimodal_plan.SEEDS:
         for name, setting in chosen.items():
-            loss, curve = name.split("-")[0], seed == seeds[0]
+            loss, curve = of_method[name].loss, seed == seeds[0]
             yield Run("compare", data_set, name, loss, setting, seed, "test", curve, semantics=True)
 
 

@@ -188,6 +188,11 @@ def _train_and_measure(run: Run, data: Path, work: Path, log: str, sender: Any) 
         trained = importlib.import_module(IN_MEMORY[run.data_set.task])
         sender.send(trained.train_and_measure(run, data))
         return
+    if run.data_set.task == "unimodal":
+        from unimodal_runs import train_and_measure  # noqa: PLC0415
+
+        sender.send(train_and_measure(run, data, work))
+        return
     from measure import measure  # noqa: PLC0415
     from training.main import main  # noqa: PLC0415
 

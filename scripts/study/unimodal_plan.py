@@ -1,0 +1,55 @@
+"""Pictures alone: CIFAR-10 and CIFAR-100, balanced and long-tailed, the nine methods of the paper.
+
+A tiny backbone and few epochs, so that two cores can do it. Four trials for each method, on pictures that are kept
+apart from the training part, with one seed; the best one with three new seeds on all training pictures, measured on
+the test pictures. Long-tailed data comes first: it is the paper's point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from grid import DataSet, Flags, Method, settings
+
+TASK = "unimodal"
+SEEDS = (0, 1, 2)
+IMBALANCE = 100
+EPOCHS = {"cifar10-lt": 20, "cifar100-lt": 20, "cifar10": 8, "cifar100": 8}
+COMMON: Flags = {
+    "backbone": "tiny",
+    "stem": "cifar",
+    "projector": "256-256-256",
+    "image_size": 32,
+    "batch_size": 128,
+    "opt": "adamw",
+    "wd": 1e-4,
+    "warmup_epochs": 1,
+}
+
+
+def data_sets() -> dict[str, DataSet]:
+    """In the order in which they are studied."""
+    found = {}
+    for name, epochs in EPOCHS.items():
+        tail = {"imbalance": IMBALANCE} if name.endswith("-lt") else {}
+        flags = {**COMMON, "epochs": epochs, **tail}
+        found[f"views-{name}"] = DataSet(f"views-{name}", name.removesuffix("-lt"), TASK, flags)
+    return found
+
+
+def methods(_: DataSet) -> dict[str, Method]:
+    """By name: two learning rates, and two values of what matters most for the method."""
+    rates = (0.001, 0.003)
+    trials: dict[str, tuple[Mapping[str, Any], ...]] = {
+        "simclr": settings(lr=rates, simclr_temperature=(0.2, 0.5)),
+        "barlow-twins": settings(lr=rates, barlow_twins_redundancy_weight=(0.0051, 0.02)),
+        "flatclr": settings(lr=rates, flatclr_temperature=(0.1, 0.3)),
+        "spectral": settings(lr=rates, spectral_squared_norm=(1.0, 3.0)),
+        "sogclr": settings(lr=rates, sogclr_temperature=(0.2, 0.5)),
+        "vicreg": settings(lr=rates, vicreg_covariance_weight=(1.0, 5.0)),
+        "simco": settings(lr=rates, simco_temperature=(0.1, 0.3)),
+        "isogclr": settings(lr=rates, isogclr_rho=(0.2, 0.4)),
+        "tau-simclr": settings(lr=rates, tau_simclr_temperature=(0.1, 0.3)),
+    }
+    return {name: Method(name, name, found) for name, found in trials.items()}
