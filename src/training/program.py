@@ -63,6 +63,7 @@ class Program(ABC):
 
     Attributes:
         command: as its users call it, for messages.
+        kind: what its checkpoints say they are; None for pictures and captions, as they always were.
         settings: what the command line says.
         meets_by_environment: whether ranks find each other by MASTER_ADDR and MASTER_PORT.
         evaluates: whether something is measured after an epoch; the same on all ranks.
@@ -70,6 +71,7 @@ class Program(ABC):
     """
 
     command: str
+    kind: str | None = None
     settings: ProgramSettings
     meets_by_environment: bool = True
     evaluates: bool

@@ -126,6 +126,8 @@ def _prepare(context: Context, folder: RunFolder) -> Prepared:
     if settings.data is not None and place.is_first:
         check_not_in_use(live_file(state_folder, node))
     resumed = resume.find(settings.run.resume, folder.checkpoints, messages)
+    if resumed is not None:
+        resume.check_program(resumed, context.program.kind, context.program.command)
     model = context.program.create_model(folder, place, messages)
     evaluation = context.program.open_evaluation(folder, place) if place.is_first else None
     return Prepared(folder, node, state_folder, resumed, model, evaluation)

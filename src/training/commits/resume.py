@@ -154,7 +154,7 @@ def _load(place: Path, is_first: bool) -> Resumed:
         raise TrainingError(
             f"{place}: found a checkpoint without its generation beside it, expected one in "
             f"{place.parent / 'generations'}: the state of the samples is there, not in the .pt file; bring it "
-            "back, or start a new run from its weights with --pretrained"
+            f"back, or {_new_run(checkpoint)}"
         )
     return Resumed(place, checkpoint, None, None)
 
@@ -203,8 +203,33 @@ def check_loss(resumed: Resumed, loss: str) -> None:
     if before != loss:
         raise TrainingError(
             f"{resumed.source}: found a commit of --loss {before}, expected one of --loss {loss}: resume with the "
-            "loss it was trained with, or start a new run from its weights with --pretrained"
+            f"loss it was trained with, or {_new_run(resumed.checkpoint)}"
         )
+
+
+def check_program(resumed: Resumed, kind: str | None, command: str) -> None:
+    """A run goes on with the program that it has begun with; what open_clip has written is `training.main`'s.
+
+    Args:
+        kind: what the checkpoints of this program say they are; None for those of pictures and captions.
+    """
+    before = _kind(resumed.checkpoint)
+    if before != kind and (resumed.is_training or before is not None):
+        raise TrainingError(
+            f"{resumed.source}: found a commit of {before or 'image-text'} training, expected one of "
+            f"{kind or 'image-text'} training, which is what {command} does: resume with the program that "
+            "it was begun with"
+        )
+
+
+def _kind(checkpoint: Mapping[str, Any]) -> str | None:
+    found: str | None = checkpoint.get("isogclr", {}).get("kind")
+    return found
+
+
+def _new_run(checkpoint: Mapping[str, Any]) -> str:
+    """The other way out; only one program starts from the weights of others."""
+    return "start a new run" + ("" if _kind(checkpoint) else " from its weights with --pretrained")
 
 
 def warn_of_other_options(resumed: Resumed, loss: str, options: Mapping[str, Any]) -> None:
@@ -232,7 +257,8 @@ def load_weights(resumed: Resumed, model: nn.Module) -> None:
     try:
         model.load_state_dict({own_names.get(name, name): value for name, value in bare.items()})
     except RuntimeError as error:
+        flags = "--backbone, --stem and --projector" if _kind(resumed.checkpoint) else "--model"
         raise TrainingError(
             f"{resumed.source}: its weights do not fit the model ({' '.join(str(error).split())[:500]}); use the "
-            "--model that it was trained with"
+            f"{flags} that it was trained with"
         ) from None

@@ -41,6 +41,7 @@ class UnimodalProgram(Program):
     """
 
     command = "python -m training.unimodal"
+    kind = KIND
     settings: UnimodalSettings
     evaluates_first = True
 
@@ -128,7 +129,7 @@ class UnimodalProgram(Program):
         settings, model, pictures = self.settings, self.settings.model, self.settings.pictures
         assert settings.data is not None
         return {
-            "kind": KIND,
+            "kind": self.kind,
             "loss": loss.name,
             "loss_config": loss.described_options(),
             "backbone": model.backbone,
