@@ -20,7 +20,7 @@ from support.shard_writing import write_noise_shards
 from training import full_disk, params
 from training.steps.metric_log import MetricLog
 
-SECONDS = 40  # within which all ranks must have ended
+SECONDS = 90  # within which all ranks must have ended, on a machine that has other things to do as well
 STOPPED = 75
 pytestmark = pytest.mark.slow
 
@@ -121,7 +121,9 @@ def test_full_disk(ranks: int, model: str, data: str, small_disk: Path, tmp_path
     line = command(model, data, small_disk, **flags)
     with ended(start(line, tmp_path, ranks=ranks)) as job:
         job.wait_for("Committed step 4 ")
+        job.kill(signal.SIGSTOP)  # what it commits meanwhile would take the room that is to be filled
         fill(small_disk / "ballast")
+        job.kill(signal.SIGCONT)
         assert_ends_well(job, "could not commit a generation: the disk is full")
         assert "Traceback" not in job.text.partition("| ERROR |")[2]
     (small_disk / "ballast").unlink()
