@@ -15,7 +15,7 @@ from grid import Run
 from PIL import Image
 
 from isogclr.models.checkpoints import load_model
-from isogclr.models.embeddings import Embedder
+from isogclr.models.embeddings import PairEmbedder, load_embedder
 from isogclr.models.encoder import Encoder
 from isogclr.models.epoch_files import newest_epoch_file
 from isogclr.report.commonness import neighbour_similarity, rank_correlation, word_frequency
@@ -138,7 +138,8 @@ def _temperatures(folder: Path) -> Rows:
 def _semantics(run: Run, data: Path, folder: Path) -> Rows:
     """Rank correlation of a sample's temperature with how common it is, by several measures."""
     state, index = _state(folder), ShardIndex.load(folder / "index")
-    embed = Embedder(_checkpoint(folder))
+    embed = load_embedder(_checkpoint(folder))
+    assert isinstance(embed, PairEmbedder)
     images, captions, labels, rows = [], [], [], []
     for shard, key, files in samples(data, "train"):
         row = index.shard(shard).row(key)
@@ -165,9 +166,11 @@ def _semantics(run: Run, data: Path, folder: Path) -> Rows:
     return found
 
 
-def _embedded(embed: Embedder, images: list[Image.Image], captions: list[str]) -> Iterator[tuple[object, object]]:
+def _embedded(
+    embed: PairEmbedder, images: list[Image.Image], captions: list[str]
+) -> Iterator[tuple[object, object]]:
     for start in range(0, len(images), BATCH):
-        yield embed.images(images[start : start + BATCH]), embed.texts(captions[start : start + BATCH])
+        yield embed.images(images[start : start + BATCH])[0], embed.texts(captions[start : start + BATCH])
 
 
 def _near(features: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
