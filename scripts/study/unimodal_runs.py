@@ -65,4 +65,7 @@ def train_and_measure(run: Run, data: Path, work: Path) -> Rows:
     plan = LinearPlan(LinearSettings(lr=LINEAR_RATE, seed=run.seed), cached=True)
     measured = measure_backbone(load_backbone(checkpoint), chosen, Reading(torch.device("cpu")), plan, print)
     epoch = checkpoint.stem.removeprefix("epoch_")
-    return [(epoch, NAMES.get(name, name), 100 * value) for name, value in measured.metrics.items()]
+    return [
+        (epoch, NAMES.get(name, name.removesuffix("_recall")), 100 * value)
+        for name, value in measured.metrics.items()
+    ]

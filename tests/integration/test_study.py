@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from support.data_scripts import SCRIPTS, script
 from support.micro_run import write_model
@@ -92,3 +93,35 @@ def test_a_run_that_fails_says_why(data: Path, tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"(?s)failed with code 2.*rho is -1"):
         runs.execute([bad, *good], results, data, tmp_path / "work", jobs=1)
     assert len({row["seed"] for row in results.rows}) < 3  # the others did not begin
+
+
+def test_pictures_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of `training.unimodal` on folders, long-tailed, with linear evaluation and neighbours."""
+    monkeypatch.syspath_prepend(SCRIPTS / "study")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    generator = np.random.default_rng(0)
+    for part, count in (("tune-train", 24), ("tune-test", 6)):
+        for number, name in enumerate(("blue", "green", "red")):
+            folder = tmp_path / "data" / "micro" / part / name
+            folder.mkdir(parents=True)
+            for picture in range(count):
+                pixels = generator.integers(0, 60, (32, 32, 3), dtype=np.uint8)
+                pixels[:, :, number] += 150
+                Image.fromarray(pixels).save(folder / f"{picture:03d}.png")
+    flags = {
+        "backbone": "tiny",
+        "projector": "16-16",
+        "image_size": 32,
+        "batch_size": 8,
+        "epochs": 1,
+        "warmup_epochs": 0,
+        "imbalance": 4,
+    }
+    data_set = grid.DataSet("micro", "micro", "unimodal", flags)
+    one_run = grid.Run("tune", data_set, "simclr", "simclr", {"lr": 0.001}, 1, "validation")
+    results = runs.Results(tmp_path / "results.csv")
+    runs.execute([one_run], results, tmp_path / "data", tmp_path / "work", 1)
+    found = values(results, "tune")
+    assert {"accuracy", "mean_per_class", "knn", "head", "tail"} <= {metric for _, metric in found}
+    assert found["1", "knn"] > 60  # three plain colours; the views differ in little else
+    assert data_set.metric == "mean_per_class"
