@@ -117,7 +117,8 @@ def retrieval(training: Training, split: str) -> dict[str, float]:
         third = np.digitize(values, np.quantile(values, (1 / 3, 2 / 3)))
         for number, name in enumerate(THIRDS):
             hits = (first < max(RANKS)).numpy()[third == number]
-            found[f"{side}_R@{max(RANKS)}_{name}"] = 100 * float(hits.mean())
+            if hits.size:
+                found[f"{side}_R@{max(RANKS)}_{name}"] = 100 * float(hits.mean())
     return found
 
 

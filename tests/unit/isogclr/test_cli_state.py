@@ -248,7 +248,7 @@ def test_a_reader_that_has_seen_enough_is_no_error_to_show(root):
     ],
 )
 def test_commands_without_their_extra_name_it(arguments, package, monkeypatch, capsys):
-    monkeypatch.setattr("isogclr.cli.find_spec", lambda name: None if name == package else name)
+    monkeypatch.setattr("isogclr.cli_evaluation.find_spec", lambda name: None if name == package else name)
     assert main(arguments) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert (

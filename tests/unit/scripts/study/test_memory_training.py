@@ -40,13 +40,14 @@ def flickr(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def drawings(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Squares and stripes, by three authors."""
+    """Many squares and fewer stripes, by three authors."""
     folder = tmp_path_factory.mktemp("icons")
     generator = np.random.default_rng(1)
-    names = [("red square", "blue stripe")[number % 2] for number in range(96)]
+    is_stripe = np.arange(96) % 3 == 0
+    names = ["blue stripe" if one else "red square" for one in is_stripe]
     pictures = generator.integers(200, 256, (96, 32, 32), dtype=np.uint8)
-    pictures[::2, 8:24, 8:24] = 0
-    pictures[1::2, :, ::4] = 0
+    pictures[~is_stripe, 8:24, 8:24] = 0
+    pictures[is_stripe, :, ::4] = 0
     np.save(folder / "pictures.npy", pictures)
     np.save(folder / "split.npy", np.repeat([0, 1, 2], [64, 16, 16]).astype(np.int8))
     (folder / "names.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
@@ -88,7 +89,8 @@ def test_icons_of_unseen_authors(drawings: Path) -> None:
     found = {name: value for _, name, value in rows}
     assert found["image_to_text_R@1"] > 90  # two names
     assert found["text_to_image_R@10"] == 100
-    assert {"image_to_text_R@10_rare", "text_temperature_against_caption_words"} <= found.keys()
+    assert found["image_to_text_R@10_frequent"] == 100
+    assert -1 <= found["text_temperature_against_caption_words"] <= 1
 
 
 def test_words_that_stand_once_are_unknown(drawings: Path, tmp_path: Path) -> None:
@@ -110,12 +112,6 @@ def test_recall_with_several_captions_and_several_pictures() -> None:
     assert found["image_to_text_R@1"] == pytest.approx(100)  # the third picture finds the third caption
     assert found["text_to_image_R@1"] == pytest.approx(200 / 3)  # the third caption finds the first picture first
     assert found["text_to_image_R@5"] == pytest.approx(100)
-
-
-def test_every_method_has_as_many_trials() -> None:
-    for one in plan.DATA_SETS.values():
-        if one.task in ("features", "icons"):
-            assert {len(method.trials) for method in plan.methods(one).values()} == {8}
 
 
 class TestAgeOfS:
