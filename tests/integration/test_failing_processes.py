@@ -153,9 +153,7 @@ def test_resume_on_a_full_disk(
         assert "--- Logging error" not in job.text
         assert "Traceback" not in job.text
         # torch itself may tell of a connection that the other rank has closed: "Exception raised from recvBytes".
-        assert [
-            one for one in job.text.splitlines() if "Exception" in one and "Exception raised from" not in one
-        ] == []
+        assert "Exception" not in job.text.replace("Exception raised from", "")
     assert last_commit(small_disk / "logs" / "failing").training["step"] >= 5
 
 
