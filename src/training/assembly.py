@@ -80,17 +80,7 @@ def train(context: Context, prepared: Prepared, data_settings: DataSettings, sta
         )
         _close_at_the_end(opened, context, prepared, data, store, metrics)
         table = StateTable(store, context.ranks.own_group(), place.device)
-        reporter = StepReporter(
-            loss=loss,
-            optimization=optimization,
-            table=table,
-            metrics=metrics,
-            ranks=context.ranks,
-            samples_per_epoch=data.samples_per_epoch,
-            samples_per_step=data_settings.batch_size * data_settings.accumulation,
-            every_n_steps=settings.run.log_every_n_steps,
-            first_step=first_step,
-        )
+        reporter = _reporter(context, loss, optimization, table, metrics, data, data_settings, first_step)
         parts = Parts(
             model=prepared.model,
             loss=loss,
@@ -146,6 +136,29 @@ def _begin(
     progress = resumed.progress(steps_per_epoch)
     progress.shared = fresh.shared if progress.shared is None else progress.shared.to(place.device)
     return progress
+
+
+def _reporter(
+    context: Context,
+    loss: ContrastiveLoss,
+    optimization: Optimization,
+    table: StateTable,
+    metrics: MetricLog,
+    data: TrainData,
+    settings: DataSettings,
+    first_step: int,
+) -> StepReporter:
+    return StepReporter(
+        loss=loss,
+        optimization=optimization,
+        table=table,
+        metrics=metrics,
+        ranks=context.ranks,
+        samples_per_epoch=data.samples_per_epoch,
+        samples_per_step=settings.batch_size * settings.accumulation,
+        every_n_steps=context.settings.run.log_every_n_steps,
+        first_step=first_step,
+    )
 
 
 def _open_store(
