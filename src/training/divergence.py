@@ -106,6 +106,6 @@ class Divergence:
         start = "start again under a new --name" if sound is None else "go on from there by --resume latest"
         offer = "" if self.settings.rolls_back else " --on-divergence rollback does the first of these by itself."
         return (
-            f"What to do: {start}, with a lower --lr, a longer --warmup, --grad-clip-norm 1, or another "
-            f"--precision (fp16 and pure_fp16 do not scale gradients; amp, bf16 and fp32 are safer).{offer}"
+            f"What to do: {start}, with a lower --lr, a longer warm-up, --grad-clip-norm 1, or another --precision "
+            f"(fp32 is the safest; fp16 and pure_fp16, where there are such, do not scale gradients).{offer}"
         )

@@ -179,6 +179,9 @@ class Epochs:
             f"{100 * progress.fraction:.1f}% of the epoch done)"
         )
         if progress.epoch >= self.settings.epochs:
+            logging.warning(
+                f"--epochs is {self.settings.epochs}, and {progress.epoch} are over: there is nothing to train"
+            )
             return None
         generators = resumed.generators(rank)
         if generators is not None:

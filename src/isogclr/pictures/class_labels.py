@@ -23,7 +23,7 @@ def needed_labels(pictures: Pictures, purpose: str) -> Labels:
     if labels is None:
         raise DataError(
             f"{purpose} needs the class of every picture, and {where} has none: use a folder for each class, or "
-            "shards with a `.cls` file (a number) in every sample"
+            "shards with a `.cls` file (a number) in every sample; a field of their `.json` files: --label FIELD"
         )
     rows = pictures.positions()
     missing = rows[labels[rows] == NO_LABEL]

@@ -179,8 +179,8 @@ class _Reader:
     def _name(self, module: str, name: str) -> None:
         if (module, name) not in _KNOWN_NAMES:
             raise PlainPickleError(
-                f"it asks for {module}.{name}, which no array needs: it may be meant to run code; do not load it "
-                "anywhere, and get the file from its official place"
+                f"it asks for {module}.{name}, which CIFAR's own files do not: another program has written it, or "
+                "it is meant to run code; get the file from its official place"
             )
         self._stack.append(_Global(_KNOWN_NAMES[module, name]))
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from isogclr.durable import fsync_directory, fsync_file, replace_file, temporary_name
-from isogclr.errors import InputError, IsogclrError, StoreError
+from isogclr.errors import ConfigError, InputError, IsogclrError, StoreError
 from isogclr.spreadsheet import cell
 from isogclr.state.faults import storage_errors
 from isogclr.state.schema import COUNTERS, Rows, Schema
@@ -44,8 +44,9 @@ def export_state(source: Path, target: Path, index: SampleNames | None = None) -
     """
     writers = {".csv": _write_csv, ".parquet": _write_parquet}
     if target.suffix not in writers:
-        raise InputError(
-            f"{target}: found the suffix {target.suffix!r}, expected one of {list(writers)}; rename it"
+        expected = " or ".join(writers)
+        raise ConfigError(
+            [f"{target}: found the suffix {target.suffix!r}, expected a file that ends in {expected}"]
         )
     with Snapshot(source) as snapshot:
         if index is not None:

@@ -24,6 +24,7 @@ from training.params.values import stores, trains
 
 _NOT_NEGATIVE = ("lr", "wd", "eps", "warmup", "grad_clip_norm")
 _BELOW_ONE = ("beta1", "beta2")
+_SEEDS = 1 << 31
 _LONGEST_NAME_BYTES = 255  # of a file or folder, on every file system in use
 
 
@@ -63,7 +64,14 @@ def _numbers(theirs: Namespace) -> list[str]:
         if not 0 <= value < limit:
             expected = "a number in [0, 1)" if name in _BELOW_ONE else "0 or more, and finite"
             found.append(f"--{name.replace('_', '-')} is {value}, but must be {expected}")
-    return found
+    return [*found, *seed_problems(theirs)]
+
+
+def seed_problems(values: Namespace) -> list[str]:
+    """numpy takes 32 bits; the rank and the step are added to it."""
+    if 0 <= values.seed < _SEEDS:
+        return []
+    return [f"--seed is {values.seed}, but must be 0 or more, and below {_SEEDS:,}"]
 
 
 def device_problems(theirs: Namespace) -> list[str]:
@@ -110,7 +118,11 @@ def folder_problems(theirs: Namespace) -> list[str]:
     found = []
     if theirs.name is not None:
         name = Path(theirs.name)
-        if name.is_absolute() or ".." in name.parts or not name.parts:
+        if not theirs.name.isprintable() or not theirs.name.strip():
+            found.append(
+                f"--name {theirs.name!r} is empty, or has characters that a terminal obeys: use letters and numbers"
+            )
+        elif name.is_absolute() or ".." in name.parts or not name.parts:
             found.append(f"--name {theirs.name} leaves --logs: give a name below it, and the folder with --logs")
         if any(len(os.fsencode(part)) > _LONGEST_NAME_BYTES for part in name.parts):
             found.append(

@@ -17,7 +17,7 @@ from isogclr.shard_index.addresses import local_path
 from training import open_clip_bridge as bridge
 from training.loss import loss_configuration
 from training.params.loss_flags import GAMMA_DECAY, view_loss_flags
-from training.params.mistakes import device_problems, folder_problems
+from training.params.mistakes import device_problems, folder_problems, seed_problems
 from training.params.refusals import divergence_problems, missing_reports, with_flag
 from training.params.unimodal_flags import create_unimodal_parser
 from training.params.unimodal_presets import DEFAULTS, UNIMODAL_RUN_PRESETS, Preset
@@ -35,11 +35,13 @@ from training.settings import (
 )
 
 _ONE_OR_MORE = (
-    *("batch_size", "accum_freq", "epochs", "image_size"),
+    *("batch_size", "accum_freq", "epochs"),
     *("save_every_n_steps", "val_frequency", "log_every_n_steps", "max_bad_steps", "max_rollbacks"),
 )
 _NOT_NEGATIVE = ("lr", "wd", "eps", "warmup_epochs", "grad_clip_norm", "workers", "save_frequency")
 _BELOW_ONE = ("momentum", "beta1", "beta2")
+_LEAST_PIXELS = 2  # the blur needs a neighbour
+_WIDEST = 1 << 17  # of a projector's layers; the paper's have 8192
 _ONLY_FOR = {
     **dict.fromkeys(("beta1", "beta2", "eps"), ("adamw",)),
     **dict.fromkeys(("momentum", "nesterov"), ("lars", "sgd")),
@@ -76,6 +78,7 @@ def _numbers(values: Namespace) -> list[str]:
     found = []
     limits = [
         *((name, 1, math.inf, "1 or more") for name in _ONE_OR_MORE),
+        ("image_size", _LEAST_PIXELS, math.inf, f"{_LEAST_PIXELS} or more"),
         *((name, 0, math.inf, "0 or more, and finite") for name in _NOT_NEGATIVE),
         *((name, 0, 1, "a number in [0, 1)") for name in _BELOW_ONE),
     ]
@@ -91,12 +94,12 @@ def _numbers(values: Namespace) -> list[str]:
         found.append(
             f"--batch-size is 1 on one rank, but --loss {values.loss} needs 2 or more: one picture has no negatives"
         )
-    return found
+    return [*found, *seed_problems(values)]
 
 
 def _data_problems(values: Namespace) -> list[str]:
     found = []
-    if values.data is None:
+    if not values.data:
         found.append("there is nothing to learn from: name pictures with --data, or try --preset demo")
     for flag, path in (("--data", values.data), ("--val-data", values.val_data)):
         found += _missing(flag, path)
@@ -109,7 +112,7 @@ def _data_problems(values: Namespace) -> list[str]:
 
 
 def _missing(flag: str, path: str | None) -> list[str]:
-    if path is None:
+    if not path:
         return []
     urls = bridge.expand_urls(path)[0]
     local = [one for one in map(local_path, urls) if one is not None]
@@ -123,9 +126,12 @@ def _missing(flag: str, path: str | None) -> list[str]:
 def _model_problems(values: Namespace) -> list[str]:
     found = []
     try:
-        projector_widths(values.projector)
+        widest = max(projector_widths(values.projector))
     except IsogclrError as error:
         found.append(f"--{error}")
+    else:
+        if widest > _WIDEST:
+            found.append(f"--projector {values.projector} has a layer of {widest:,}, expected at most {_WIDEST:,}")
     if values.sync_bn and bridge.ranks_of_environment() > 1 and not bridge.is_accelerated(values):
         found.append("--sync-bn needs GPUs: torch synchronises no batch norm on CPUs; leave it out")
     return found

@@ -157,7 +157,6 @@ def test_what_can_not_be_read_or_written_is_one_line(root, tmp_path, capsys):
     (tmp_path / "folder.csv").mkdir()
     for arguments, message in (
         (["info", str(tmp_path / "missing")], "found neither"),
-        (["export", str(root), str(tmp_path / "table.xlsx")], "rename it"),
         (["export", str(root), str(tmp_path / "folder.csv")], "could not write the table"),
         (["verify", __file__], "check the path"),
     ):
@@ -165,6 +164,12 @@ def test_what_can_not_be_read_or_written_is_one_line(root, tmp_path, capsys):
         lines = capsys.readouterr().err.splitlines()
         assert len(lines) == 1
         assert message in lines[0]
+
+
+def test_an_export_to_no_known_kind_of_file(root, tmp_path, capsys):
+    for name in ("table.xlsx", "table"):
+        assert main(["state", "export", str(root), str(tmp_path / name)]) == 2
+        assert capsys.readouterr().err.rstrip().endswith("expected a file that ends in .csv or .parquet")
 
 
 def test_an_export_into_a_folder_that_is_not_there(root, tmp_path, capsys):

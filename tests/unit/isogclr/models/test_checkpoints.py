@@ -195,3 +195,11 @@ def test_no_file(tmp_path: Path) -> None:
             read_weights(missing)
         with pytest.raises(ModelError, match="is no file; a checkpoint"):
             content_hash(missing)
+
+
+def test_a_text_is_no_checkpoint(tmp_path):
+    """torch's unpickler says `KeyError: 105` of it."""
+    path = tmp_path / "notes.txt"
+    path.write_text("hi there", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"it is no file that torch\.save has written, or is cut short"):
+        read_weights(path)

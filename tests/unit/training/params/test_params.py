@@ -168,6 +168,8 @@ class TestRefusals:
             ("--name a/../../x", "--name a/../../x leaves --logs"),
             ("--name /tmp/x", "--name /tmp/x leaves --logs"),
             ("--name .", "--name . leaves --logs"),
+            ("--seed -1", "--seed is -1, but must be 0 or more, and below 2,147,483,648"),
+            ("--seed 99999999999999999999", "--seed is 99999999999999999999, but must be 0 or more"),
             (f"--name {'ü' * 128}", f"--name {'ü' * 20}… has 256 bytes, but a folder's name has at most 255"),
             ("--logs /etc/passwd", "--logs /etc/passwd: /etc/passwd is a file; give a folder"),
             ("--logs /etc/passwd/x", "--logs /etc/passwd/x: /etc/passwd is a file; give a folder"),

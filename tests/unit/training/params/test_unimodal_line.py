@@ -153,12 +153,23 @@ class TestRefusals:
             ("--data pictures --max-rollbacks 2", "--max-rollbacks belongs to --on-divergence rollback"),
             ("--data pictures --on-divergence rollback --logs none", "rollback needs commits to go back to"),
             ("--data pictures --name ../a", "--name ../a leaves --logs"),
+            ("--data pictures --name a\x1b[31mb", "has characters that a terminal obeys"),
+            ("--data pictures --seed -1", "--seed is -1, but must be 0 or more"),
+            ("--data pictures --seed 99999999999999999999", "--seed is 9+, but must be 0 or more, and below"),
+            ("--data pictures --image-size 1", "--image-size is 1, but must be 2 or more"),
+            ("--data pictures --projector 99999999999-8", "--projector .* has a layer of 99,999,999,999, expected"),
         ],
     )
     def test_one_line_each(self, argv: str, said: str) -> None:
         (problem,) = problems(*argv.split())
         assert re.search(said, problem), problem
         assert "\n" not in problem
+
+    def test_empty_words(self) -> None:
+        (problem,) = problems("--data", "")
+        assert problem.startswith("there is nothing to learn from: name pictures with --data")
+        (problem,) = problems("--data", "pictures", "--name", "")
+        assert problem.startswith("--name '' is empty")
 
     def test_all_at_once(self) -> None:
         assert len(problems("--data", "nowhere", "--imbalance", "0", "--lr", "-1", "--name", "/a")) == 4
