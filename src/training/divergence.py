@@ -107,5 +107,5 @@ class Divergence:
         offer = "" if self.settings.rolls_back else " --on-divergence rollback does the first of these by itself."
         return (
             f"What to do: {start}, with a lower --lr, a longer warm-up, --grad-clip-norm 1, or another --precision "
-            f"(fp32 is the safest; fp16 and pure_fp16, where there are such, do not scale gradients).{offer}"
+            f"(fp32 is the safest; where there are such, fp16 and pure_fp16 do not scale gradients).{offer}"
         )

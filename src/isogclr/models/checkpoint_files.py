@@ -74,7 +74,7 @@ def reason_of(error: Exception) -> str:
     advice is never passed on.
     """
     text, kind = str(error).strip(), type(error).__name__
-    if isinstance(error, KeyError | IndexError | EOFError):  # of an unpickler that has met other bytes than its own
+    if isinstance(error, KeyError | IndexError):  # of an unpickler that has met other bytes than its own
         return "it is no file that torch.save has written, or is cut short"
     if not _ADVICE.search(text):
         return f"{kind}: {text.splitlines()[0] if text else 'no reason given'}"

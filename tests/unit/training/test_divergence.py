@@ -58,8 +58,8 @@ def test_it_stops_with_all_that_is_known(tmp_path: Path, caplog: pytest.LogCaptu
         "The run has diverged at step 6: found a loss or gradients that are not finite in 3 steps in a row, 4 to 6 "
         "(loss nan, learning rate 4). The last finite step was 3; the last sound commit is of step 2, "
         f"{tmp_path}/generation-00000001. What to do: go on from there by --resume latest, with a lower --lr, a "
-        "longer warm-up, --grad-clip-norm 1, or another --precision (fp32 is the safest; fp16 and pure_fp16, where "
-        "there are such, do not scale gradients). --on-divergence rollback does the first of these by itself."
+        "longer warm-up, --grad-clip-norm 1, or another --precision (fp32 is the safest; where there are such, "
+        "fp16 and pure_fp16 do not scale gradients). --on-divergence rollback does the first of these by itself."
     )
     assert (goes_back, noted) == (False, ["divergence"])
 
