@@ -171,7 +171,7 @@ def _generation_of(path: Path, checkpoint: Mapping[str, Any]) -> Generation | No
 def _load_generation(generation: Generation, is_first: bool) -> Resumed:
     """Every file is compared with its checksum; the store does that itself while it restores the snapshot.
 
-    The first rank looks at all of them, the others at the small one, which they would stumble over before it can tell.
+    The first rank looks at all of them, the others at the small one: they would stumble over it before it can tell.
     """
     for name, entry in generation.manifest.files.items():
         if name == TRAINING or (is_first and name != STORE_SNAPSHOT):
