@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import plan
-from analysis import Rows, best_settings, by_seed, estimate, last_value, paired_difference, select
+from analysis import Rows, by_seed, estimate, last_value, paired_difference, select
+from grid import DataSet
+from markdown_tables import MISSING, chosen_table, table
+from memory_tables import memory_tables
+from unimodal_tables import unimodal_tables
 
 from isogclr.report.canvas import Frame, Paint, Table, Theme, draw
 
@@ -19,7 +23,6 @@ METHODS = {
     "isogclr-log": "iSogCLR, log τ",
     "isogclr-recommended": "iSogCLR, preset",
 }
-MISSING = "–"  # not run
 LEARNED = [method for method in METHODS if method.startswith("isogclr")]
 COLUMNS = {
     "retrieval": {
@@ -61,15 +64,16 @@ SETTINGS = {
 def write_all(rows: Rows, folder: Path) -> None:
     """`tables.md` and `figures/*.png` with the numbers of each figure in `data/*.csv`."""
     parts = [summary(rows), "### Differences to SogCLR", _differences(rows, "sogclr")]
-    for data_set in plan.DATA_SETS.values():
+    for data_set in _from_shards():
         found = select(rows, part="compare", data_set=data_set.name)
         if found:
-            parts += [f"### {data_set.name}", _comparison(found, data_set.task), _chosen(rows, data_set)]
+            parts += [f"### {data_set.name}", _comparison(found, data_set.task), chosen_table(rows, data_set)]
     parts.append(_semantics(rows))
     for name, title in SETTINGS.items():
         found = select(rows, part=name)
         if found:
             parts += [f"### {title}", _settings_table(found)]
+    parts += memory_tables(rows) + unimodal_tables(rows)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tables.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     for figure in (
@@ -83,13 +87,14 @@ def write_all(rows: Rows, folder: Path) -> None:
         figure(rows, folder)
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
+def _from_shards() -> list[DataSet]:
+    """Those that `training.main` was run on; the others have tables of their own."""
+    return [one for one in plan.DATA_SETS.values() if one.task in COLUMNS]
 
 
 def summary(rows: Rows) -> str:
     """Rows methods, columns data sets, the number that settings were chosen by."""
-    data_sets = [one for one in plan.DATA_SETS.values() if select(rows, part="compare", data_set=one.name)]
+    data_sets = [one for one in _from_shards() if select(rows, part="compare", data_set=one.name)]
     lines = []
     for method, title in METHODS.items():
         cells = [title]
@@ -102,13 +107,13 @@ def summary(rows: Rows) -> str:
                 cell += f" ({difference:+.2f} ± {half:.2f})"
             cells.append(cell)
         lines.append(cells)
-    return _table(["", *(f"{one.name}: {one.metric.replace('_', ' ')}" for one in data_sets)], lines)
+    return table(["", *(f"{one.name}: {one.metric.replace('_', ' ')}" for one in data_sets)], lines)
 
 
 def _differences(rows: Rows, baseline: str) -> str:
     """Of the methods with temperatures of their own to another one, in every number of every data set."""
     lines = []
-    for data_set in plan.DATA_SETS.values():
+    for data_set in _from_shards():
         found = select(rows, part="compare", data_set=data_set.name)
         for metric, title in COLUMNS[data_set.task].items() if found else ():
             cells = []
@@ -117,7 +122,7 @@ def _differences(rows: Rows, baseline: str) -> str:
                 difference, half = paired_difference(ours, theirs, metric)
                 cells.append(f"{difference:+.2f} ± {half:.2f}" if ours and theirs else MISSING)
             lines.append([data_set.name, title, *cells])
-    return _table(["", "", *(METHODS[method] for method in LEARNED)], lines)
+    return table(["", "", *(METHODS[method] for method in LEARNED)], lines)
 
 
 def _comparison(rows: Rows, task: str) -> str:
@@ -127,19 +132,7 @@ def _comparison(rows: Rows, task: str) -> str:
         for method, title in METHODS.items()
         if select(rows, method=method)
     ]
-    return _table(["", *columns.values()], lines)
-
-
-def _chosen(rows: Rows, data_set: Any) -> str:
-    tuned = select(rows, part="tune", data_set=data_set.name)
-    tried = {name: method for name, method in plan.methods(data_set).items() if select(tuned, method=name)}
-    chosen = best_settings(rows, data_set, tried)
-    lines = []
-    for method, setting in chosen.items():
-        text = " ".join(f"{name}={value}" for name, value in sorted(setting.items()))
-        score = last_value(select(tuned, method=method, setting=text), data_set.metric)
-        lines.append([METHODS[method], f"`{text}`", f"{score:.2f}"])
-    return _table(["", "chosen setting", "on the validation part"], lines)
+    return table(["", *columns.values()], lines)
 
 
 def _semantics(rows: Rows) -> str:
@@ -153,7 +146,7 @@ def _semantics(rows: Rows) -> str:
                     cells = [str(estimate(found, metric)) for metric in metrics]
                     lines.append([data_set, METHODS[method], title, *cells])
     head = ["data set", "method", "rank correlation of τ with", "image τ", "text τ"]
-    return "### Temperatures and semantics\n\n" + _table(head, lines)
+    return "### Temperatures and semantics\n\n" + table(head, lines)
 
 
 def _settings_table(rows: Rows) -> str:
@@ -164,7 +157,7 @@ def _settings_table(rows: Rows) -> str:
         for data_set, setting in dict.fromkeys((row["data_set"], row["setting"]) for row in ours):
             found = select(ours, data_set=data_set, setting=setting)
             lines.append([data_set, title, f"`{setting}`", f"{last_value(found, 'mean_recall'):.2f}"])
-    return _table(["data set", "", "setting", "mean recall, validation"], lines)
+    return table(["data set", "", "setting", "mean recall, validation"], lines)
 
 
 def _value(setting: str, name: str) -> float:

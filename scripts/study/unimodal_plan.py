@@ -1,8 +1,9 @@
 """Pictures alone: CIFAR-10 and CIFAR-100, balanced and long-tailed, the nine methods of the paper.
 
-A tiny backbone and few epochs, so that two cores can do it. Four trials for each method, on pictures that are kept
-apart from the training part, with one seed; the best one with three new seeds on all training pictures, measured on
-the test pictures. Long-tailed data comes first: it is the paper's point.
+A tiny backbone, views of 24 pixels, bfloat16 and few epochs, so that two cores can do it. Four trials for each
+method with one seed and half of the epochs, measured on pictures that are kept apart from the training part; the
+best one with three new seeds on all training pictures, measured on the test pictures. Long-tailed data comes first:
+it is the paper's point.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from grid import DataSet, Flags, Method, settings
 TASK = "unimodal"
 SEEDS = (0, 1, 2)
 IMBALANCE = 100
-EPOCHS = {"cifar10-lt": 20, "cifar100-lt": 20, "cifar10": 8, "cifar100": 8}
+EPOCHS = {"cifar10-lt": 8, "cifar100-lt": 8, "cifar10": 4, "cifar100": 4}
 COMMON: Flags = {
     "backbone": "tiny",
     "stem": "cifar",
     "projector": "256-256-256",
-    "image_size": 32,
+    "image_size": 24,
     "batch_size": 128,
     "opt": "adamw",
     "wd": 1e-4,
-    "warmup_epochs": 1,
+    "warmup_epochs": 0.5,
+    "precision": "amp_bf16",
 }
 
 
@@ -38,8 +40,17 @@ def data_sets() -> dict[str, DataSet]:
     return found
 
 
+def trial_epochs(data_set: DataSet) -> int:
+    """Of a run by which a setting is chosen."""
+    return max(1, int(data_set.flags["epochs"]) // 2)
+
+
 def methods(_: DataSet) -> dict[str, Method]:
-    """By name: two learning rates, and two values of what matters most for the method."""
+    """By name: two learning rates, and two values of what matters most for the method.
+
+    In so few visits a temperature does not come far: iSogCLR is offered where it starts, SogCLR and SimCLR the same
+    values to stay at. Its ρ is the paper's for long-tailed data.
+    """
     rates = (0.001, 0.003)
     trials: dict[str, tuple[Mapping[str, Any], ...]] = {
         "simclr": settings(lr=rates, simclr_temperature=(0.2, 0.5)),
@@ -49,7 +60,7 @@ def methods(_: DataSet) -> dict[str, Method]:
         "sogclr": settings(lr=rates, sogclr_temperature=(0.2, 0.5)),
         "vicreg": settings(lr=rates, vicreg_covariance_weight=(1.0, 5.0)),
         "simco": settings(lr=rates, simco_temperature=(0.1, 0.3)),
-        "isogclr": settings(lr=rates, isogclr_rho=(0.2, 0.4)),
+        "isogclr": settings(lr=rates, isogclr_rho=(0.4,), isogclr_temperature_init=(0.2, 0.5)),
         "tau-simclr": settings(lr=rates, tau_simclr_temperature=(0.1, 0.3)),
     }
     return {name: Method(name, name, found) for name, found in trials.items()}

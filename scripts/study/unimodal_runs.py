@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from grid import Run
+from unimodal_plan import trial_epochs
 
 from isogclr.evaluation.linear import LinearSettings
 from isogclr.evaluation.linear_data import choose_data, open_sets
@@ -40,6 +41,8 @@ def command_line(run: Run, data: Path, work: Path) -> list[str]:
         **run.data_set.flags,
         **run.setting,
     }
+    if run.part == "tune":
+        flags["epochs"] = trial_epochs(run.data_set)
     if "imbalance" not in flags:
         del flags["imbalance_seed"]
     line = []

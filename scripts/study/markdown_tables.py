@@ -1,0 +1,27 @@
+"""Tables as Markdown that several pages of the study share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import plan
+from analysis import Rows, best_settings, last_value, select
+from grid import DataSet
+
+MISSING = "–"  # not run
+
+
+def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
+
+
+def chosen_table(rows: Rows, data_set: DataSet) -> str:
+    """Of every method that has all its trials, the setting that was best on the validation part."""
+    tuned = select(rows, part="tune", data_set=data_set.name)
+    tried = {name: method for name, method in plan.methods(data_set).items() if select(tuned, method=name)}
+    lines = []
+    for method, setting in best_settings(rows, data_set, tried).items():
+        text = " ".join(f"{name}={value}" for name, value in sorted(setting.items()))
+        score = last_value(select(tuned, method=method, setting=text), data_set.metric)
+        lines.append([method, f"`{text}`", f"{score:.2f}"])
+    return table(["", "chosen setting", "on the validation part"], lines)
