@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import unicodedata
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,9 +45,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (IsogclrError, OSError) as error:
-        lines = "\n".join(map(_printable, str(error).splitlines()))
+        lines = "\n".join(map(_printable, _reason(error).splitlines()))
         print(f"isogclr: error: {lines}", file=sys.stderr)
         return 2 if isinstance(error, ConfigError) else 1
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = error.filename or "what this command writes"
+        return f"{place}: the disk is full, or a quota is used up: make room, and run the command again"
+    return str(error)
+
+
+@contextmanager
+def _writing_to(folder: Path) -> Iterator[None]:
+    """A refused write says where it was; that of an open file does not know."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(folder)) from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -156,8 +176,13 @@ def _run_report(options: argparse.Namespace) -> None:
     )
     output = options.output or options.runs[0] / "report"
     loader = None if options.no_embeddings else load_embedder
-    path = make_report(options.runs, output, chosen, loader, say=lambda text: print(f"{text} …", file=sys.stderr))
+    with _writing_to(output):
+        path = make_report(options.runs, output, chosen, loader, say=_say)
     print(path.absolute())
+
+
+def _say(text: str) -> None:
+    print(_printable(text), file=sys.stderr)
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

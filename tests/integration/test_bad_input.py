@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from support.micro_run import arguments, run, start, write_csv, write_model
 from support.run_state import assert_same_end, last_commit
@@ -100,7 +101,7 @@ def no_validation_sample(folder: Path) -> dict[str, Any]:
 
 BAD_DATA = {
     no_shards: "shard-000.tar does not exist",
-    empty_shards: "the 2 shards of --train-data hold no sample",
+    empty_shards: "the 2 shards of the training data hold no sample",
     too_few_shards: "--train-data names 3 shards for 2 ranks of 2 data workers",
     too_many_samples: "--train-num-samples is 1,000, and the data has 32 samples",
     no_captions: "none of 16 samples has a caption and an image; found the extensions caption, png",
@@ -236,6 +237,18 @@ def test_file_of_an_epoch_cut_short(copy: Copy, tmp_path: Path) -> None:
     assert last_commit(copy.path).rows.tobytes() == before
     path = copy.path / "checkpoints" / "epoch_2.pt"
     run(copy.line(name="newer", resume=path), tmp_path)
+
+
+def test_file_of_an_epoch_that_somebody_changed(copy: Copy, tmp_path: Path) -> None:
+    """Its generation would be resumed, and what was changed would be ignored."""
+    path = copy.path / "checkpoints" / "epoch_1.pt"
+    content = torch.load(path, weights_only=True)
+    for weights in content["state_dict"].values():
+        weights.zero_()
+    torch.save(content, path)
+    words = "epoch_1.pt: found another content than what was committed with it"
+    assert_refused(copy.line(name="new", resume=path), tmp_path, words)
+    run(copy.line(name="newer", resume=copy.generations[0]), tmp_path)
 
 
 def cut_short(path: Path) -> None:

@@ -153,13 +153,13 @@ def test_folders_and_what_can_be_wrong_with_data(
     (found,) = results(tmp_path / "out")
     assert [one["recall"] is None for one in found["isogclr"]["classes"]] == [True, False, False]
 
-    def error(*more: object) -> str:
+    def error(*more: object, expected: int = 1) -> str:
         code, _, err = linear(capsys, *words, *more)
-        assert code == 1
+        assert code == expected
         assert "Traceback" not in err
         return err
 
-    assert "name one with --val-data" in error("--data", train)
+    assert "name one with --val-data" in error("--data", train, expected=2)
     one_class = write_folders(tmp_path / "one", {"crow": 3})
     assert "needs two classes or more" in error("--data", one_class, "--val-data", test)
     unlabelled = write_shards(tmp_path / "shards", [[0, 1, None], [1]])

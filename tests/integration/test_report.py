@@ -297,6 +297,26 @@ def test_sampling_is_stated(copy: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "The hottest and the coldest samples" in text
 
 
+def test_a_full_disk_is_one_line(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = copy.parent / "copy-report"
+    report(copy, "--no-embeddings")
+    for picture in (output / "figures").glob("*.png"):
+        picture.unlink()
+        picture.symlink_to("/dev/full")
+    capsys.readouterr()
+    assert main(["report", str(copy), "--output", str(output), "--no-embeddings"]) == 1
+    error = capsys.readouterr().err
+    assert f"isogclr: error: {output}: the disk is full, or a quota is used up: make room" in error
+    assert "Traceback" not in error
+
+
+def test_a_damaged_configuration_is_said_at_once(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the page, and to whoever waits for it."""
+    (copy / "config.json").write_text('{"loss": ')
+    report(copy, "--no-embeddings")
+    assert "config.json" in capsys.readouterr().err
+
+
 def test_a_name_in_another_script(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     """The page has it; that the font of the figures lacks its letters is nobody's concern."""
     picture = draw(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from isogclr.errors import DataError
+from isogclr.errors import ConfigError, DataError
 from isogclr.evaluation.data_folders import Located
 from isogclr.evaluation.picture_features import PicturePart
 from isogclr.evaluation.suites import LINEAR, LINEAR_DATASETS, Dataset
@@ -52,9 +52,9 @@ class LinearData:
 def open_sets(data: str, test_data: str | None, label: str) -> PictureSets:
     """Both parts, with a label for every picture. CIFAR's own test part is the default; other data has none."""
     train = open_pictures(data, split="train", label=label)
-    needed_labels(train, _PURPOSE)
     if test_data is None and not isinstance(train, CifarPictures):
-        raise DataError(f"{data} says nothing of a test part, as CIFAR does: name one with --val-data")
+        raise ConfigError([f"{data} says nothing of a test part, as CIFAR does: name one with --val-data"])
+    needed_labels(train, _PURPOSE)
     return PictureSets(data, train, open_pictures(test_data or data, split="test", label=label))
 
 

@@ -70,7 +70,7 @@ def make_report(
     data: dict[str, RunData] = {}
     scans: dict[str, Scan] = {}
     for run in runs:
-        say(f"reading {run.name}")
+        say(f"reading {run.name} …")
         if run is detailed or run.has_pictures_alone:
             data[run.name] = open_data(run, options.shards, opened)
         scan = _scan(run, run is detailed, data.get(run.name, RunData()), options)
@@ -79,12 +79,14 @@ def make_report(
     _add_overview(page, runs, scans, output)
     _add_classes(page, runs, scans, output)
     if detailed is not None and detailed.name in scans and scans[detailed.name].visited:
-        say(f"reading {'samples' if load_embedder is None else 'and embedding samples'} of {detailed.name}")
+        say(f"reading {'samples' if load_embedder is None else 'and embedding samples'} of {detailed.name} …")
         _add_detail(page, detailed, scans[detailed.name], data[detailed.name], options, load_embedder, output)
     if load_embedder is not None:
         shown = None if detailed is None or page.detail is None else (detailed, page.detail)
         page.arrangement = side_by_side(runs, scans, data, shown, load_embedder, say, output)
     page.notes = [(run.name, note) for run in runs for note in run.notes] + page.notes
+    for name, note in page.notes:
+        say(f"note, {name}: {note}")
     path = output / "report.html"
     replace_file(path, [render(page).encode("utf-8")])
     return path

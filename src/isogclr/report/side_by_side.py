@@ -55,7 +55,7 @@ def side_by_side(
         elif known is not None and run is known[0]:
             found.append(Seen(run, *_embedded(known[1], rows)))
         elif (embed := load_model_of(run, load_embedder)) is not None:
-            say(f"embedding {len(rows):,} pictures with the model of {run.name}")
+            say(f"embedding {len(rows):,} pictures with the model of {run.name} …")
             found.append(Seen(run, *embed_rows(reader, embed, rows)))
     return _draw(runs, found, data[first.name], folder)
 

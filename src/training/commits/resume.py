@@ -149,6 +149,8 @@ def _load(place: Path, is_first: bool) -> Resumed:
     checkpoint = load_checkpoint(place)
     generation = _generation_of(place, checkpoint)
     if generation is not None:
+        if is_first:
+            _check_unchanged(place, generation)
         return _load_generation(generation, is_first)
     if checkpoint.get("isogclr", {}).get("loss") in ("isogclr", "sogclr"):
         raise TrainingError(
@@ -166,6 +168,18 @@ def _generation_of(path: Path, checkpoint: Mapping[str, Any]) -> Generation | No
     if identity is None or not root.is_dir():
         return None
     return next((one for one in generations(root) if one.manifest.info.get("commit") == identity), None)
+
+
+def _check_unchanged(path: Path, generation: Generation) -> None:
+    """Weights come from the generation: whoever has written others into the file would wait for them in vain."""
+    try:
+        verify_file(path, generation.manifest.files[CHECKPOINT])
+    except DamagedFileError:
+        raise TrainingError(
+            f"{path}: found another content than what was committed with it, expected a file that nobody has "
+            f"changed: go on from the commit itself with --resume {generation.path}, or start a new run from "
+            "the changed weights"
+        ) from None
 
 
 def _load_generation(generation: Generation, is_first: bool) -> Resumed:

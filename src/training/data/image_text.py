@@ -17,6 +17,7 @@ class PairFiles:
     """Image and caption of a sample of a shard, as open_clip's pipeline takes them."""
 
     parts = "image or caption"
+    example = "000001.jpg and 000001.txt"
     complaint = "has a caption and an image; found the extensions {found}, expected .txt and one of " + ", ".join(
         f".{extension}" for extension in IMAGE_SUFFIXES
     )

@@ -34,6 +34,7 @@ class PictureFiles:
     """The picture of a sample of a shard; whatever else it has is not read."""
 
     parts = "image"
+    example = "000001.jpg and 000001.cls"
     complaint = "has an image; found the extensions {found}, expected one of " + ", ".join(
         f".{extension}" for extension in IMAGE_SUFFIXES
     )

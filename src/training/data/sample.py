@@ -19,10 +19,12 @@ class SampleFiles(Protocol):
 
     Attributes:
         parts: what a sample may lack, in words.
+        example: two members of a shard, in words.
         complaint: what none of many samples has, with `{found}` for the extensions that they have.
     """
 
     parts: str
+    example: str
     complaint: str
 
     def choose(self, sample: Mapping[str, Any]) -> Any:

@@ -14,6 +14,7 @@ from webdataset.filters import shuffle
 
 from isogclr.errors import DataError
 from isogclr.shard_index import ShardIndex
+from isogclr.shard_index.addresses import local_path
 from training.data.rest_of_epoch import Rest, SeenRows, how_many
 from training.data.sample import RawSample, SampleFiles
 from training.data.source import Pass, Samples
@@ -23,6 +24,7 @@ from training.randomness import derive_seed
 
 SHARD_BUFFER, SHARD_INITIAL = 2000, 500  # open_clip's shuffles
 SAMPLE_BUFFER, SAMPLE_INITIAL = 5000, 1000
+_OTHER_FORMATS = {b"\x1f\x8b": "gzip", b"PK": "zip", b"PAR1": "Parquet", b"7z": "7-Zip", b"{": "JSON", b"<": "HTML"}
 _EMPTY_ROUNDS = 10  # that many times all shards without a sample, and there are none
 
 
@@ -41,7 +43,7 @@ class ShardSource:
 
     def __init__(self, urls: Sequence[str], index: ShardIndex, files: SampleFiles, seed: int) -> None:
         if not urls:
-            raise DataError("the pattern of --train-data names no shard: expected at least one")
+            raise DataError("the pattern of the training data names no shard: expected at least one")
         self.urls = list(urls)
         self.index = index
         self.files = files
@@ -53,8 +55,8 @@ class ShardSource:
         self.digest = index.content_digest(self._numbers)
         if not self.samples:
             raise DataError(
-                f"the {len(self.urls):,} shards of --train-data hold no sample: {self.urls[0]} is the first; "
-                "expected tar files with members like 000001.jpg and 000001.txt"
+                f"the {len(self.urls):,} shards of the training data hold no sample: {self.urls[0]} is the "
+                f"first{_other_format(self.urls[0])}; expected tar files with members like {files.example}"
             )
 
     def samples_in(self, shard: int) -> int:
@@ -203,3 +205,14 @@ class ResampledShardSource(ShardSource):
                 yield sample
             if empty > _EMPTY_ROUNDS * len(self.urls):
                 return  # the buffer is emptied, and the pass complains
+
+
+def _other_format(url: str) -> str:
+    """In words, if a file without samples begins as one of another kind does."""
+    path = local_path(url)
+    if path is None:
+        return ""
+    with open(path, "rb") as stream:  # noqa: PTH123 (a path may be any text)
+        start = stream.read(max(map(len, _OTHER_FORMATS)))
+    found = next((name for mark, name in _OTHER_FORMATS.items() if start.startswith(mark)), None)
+    return "" if found is None else f", and it begins as a {found} file does"

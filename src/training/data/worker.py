@@ -17,7 +17,7 @@ from torch.utils.data import default_collate
 from training.data.position import Batch, Part
 from training.data.rest_of_epoch import Rest
 from training.data.sample import RawSample
-from training.data.source import Pass, Samples, Source
+from training.data.source import Pass, Source
 from training.data.tally import Tally
 from training.randomness import derive_seed, seed_augmentation
 
@@ -113,7 +113,11 @@ class WorkerStream:
                 self._find_others(tally)
 
     def _pass(self, which: Pass, tally: Tally) -> Iterator[Batch]:
-        with contextlib.closing(self._samples(which, tally)) as samples:
+        source, rest = self._source, self._rest
+        if rest is None and self._task.rest is not None:  # nothing usable is left for this worker: what there is
+            which = which._replace(part=Part(rank=0, world_size=1, worker=0, workers=1))
+        drawn = source.draw(which, tally) if rest is None else source.draw_rest(which, rest, tally)
+        with contextlib.closing(drawn) as samples:
             for sample in samples:
                 self._drawn += 1
                 if self._drawn <= self._task.skip:
@@ -128,13 +132,6 @@ class WorkerStream:
                     yield self._full_batch()
                     if self._given == self._task.batches:
                         return
-
-    def _samples(self, which: Pass, tally: Tally) -> Samples:
-        if self._rest is not None:
-            return self._source.draw_rest(which, self._rest, tally)
-        if self._task.rest is not None:  # nothing usable is left for this worker, so take what there is
-            which = which._replace(part=Part(rank=0, world_size=1, worker=0, workers=1))
-        return self._source.draw(which, tally)
 
     def _full_batch(self) -> Batch:
         inputs, rows = zip(*self._collected, strict=True)

@@ -76,9 +76,12 @@ def seed_problems(values: Namespace) -> list[str]:
 
 def device_problems(theirs: Namespace) -> list[str]:
     try:
-        torch.device(theirs.device)
+        device = torch.device(theirs.device)
     except RuntimeError:
         return [f"--device is {theirs.device}, which is no device of torch: write cpu, cuda, cuda:1 or mps"]
+    count = torch.cuda.device_count()
+    if device.type == "cuda" and device.index is not None and device.index >= count:
+        return [f"--device is {theirs.device}, but torch sees {count} CUDA devices here, counted from 0"]
     return []
 
 

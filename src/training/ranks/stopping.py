@@ -35,14 +35,12 @@ class StepGate:
         Args:
             take: waits for data inside `stop.interrupts()`. What it had taken when somebody stops is dropped.
         """
-        taken = None if self._stop else self._take(take)
+        taken = None
+        if not self._stop:
+            try:
+                taken = take()
+            except WaitInterrupted:
+                self._stop.end_wait()
         answers = self._ranks.gather_awake(torch.tensor([taken is None]))
         self.is_asked_to_stop = bool(answers.any())
         return None if self.is_asked_to_stop else taken
-
-    def _take(self, take: Callable[[], T]) -> T | None:
-        try:
-            return take()
-        except WaitInterrupted:
-            self._stop.end_wait()
-            return None

@@ -70,14 +70,11 @@ class Stepper:
     ) -> StepResult:
         """Gradients of one step. `rows` are those of all micro-batches, one after another."""
         arguments = _Arguments(rows, read_state, shared, schedule_step)
-        if len(batches) == 1:
-            return self._whole(batches[0], arguments)
-        return self._accumulated(batches, arguments)
-
-    def _whole(self, inputs: Inputs, arguments: _Arguments) -> StepResult:
+        if len(batches) > 1:
+            return self._accumulated(batches, arguments)
         with self._autocast():
-            features = self._model.features(inputs)
-            before = arguments.read_state()
+            features = self._model.features(batches[0])
+            before = read_state()
             output = self._evaluate(features, before, arguments)
         self._optimization.backward(output.loss)
         return StepResult(output, before, _detached(features.scalars))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import tarfile
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from isogclr.errors import ConfigError, DataError, InputError, ShardIndexError, UnknownShardError
+from isogclr.errors import ConfigError, DataError, InputError, ShardIndexError, ShardWarning, UnknownShardError
 from isogclr.shard_index import ShardIndex
 from support.shard_writing import picture, write_numbered_shards, write_shard
 from support.training_data import numbers, open_data, read, tokenize
@@ -76,6 +77,14 @@ def test_what_is_known_before_the_first_batch(tmp_path: Path, rank: int) -> None
     empty = write_shard(tmp_path / "empty" / "0.tar", [])
     with pytest.raises(DataError, match="hold no sample"):
         attempt(config_of(str(empty), resampled=True), ShardIndex.build(str(empty), tmp_path / "empty-index"))
+    packed = tmp_path / "packed.tar"
+    packed.write_bytes(gzip.compress(b"no archive"))
+    with pytest.warns(ShardWarning):
+        packed_index = ShardIndex.build(str(packed), tmp_path / "packed-index")
+    with pytest.raises(
+        DataError, match=r"packed\.tar is the first, and it begins as a gzip file does; expected tar"
+    ):
+        attempt(config_of(str(packed)), packed_index)
     attempt(config_of(urls, workers=3, resampled=True, num_samples=1000))
 
 

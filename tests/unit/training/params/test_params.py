@@ -155,6 +155,7 @@ class TestRefusals:
             ("--beta2 1", "--beta2 is 1.0, but must be a number in [0, 1)"),
             ("--device gpu", "--device is gpu, which is no device of torch: write cpu, cuda, cuda:1 or mps"),
             ("--device cuda:x", "--device is cuda:x, which is no device of torch"),
+            ("--device cuda:99", "--device is cuda:99, but torch sees "),
             ("--model RN5O", "--model RN5O is not known to open_clip: did you mean RN50?"),
             ("--model vit-b-32", "--model vit-b-32 is not known to open_clip: did you mean ViT-B-32?"),
             ("--model @@@@", "--model @@@@ is not known to open_clip"),
