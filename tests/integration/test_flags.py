@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from PIL import Image
 
 from support.both_programs import STEPS_PER_EPOCH, WHOLE_IMAGE, Case, Runs, checkpoint, scalars
 from support.micro_run import arguments, metrics, run
+from support.run_state import assert_same_end, last_commit
 from support.shard_writing import WORDS, write_noise_shards
 
 
@@ -256,6 +258,32 @@ def test_a_compiled_model(runs: Runs, tmp_path: Path) -> None:
     assert checkpoint(compiled, 1)["state_dict"].keys() == checkpoint(plain, 1)["state_dict"].keys()
     assert scalars(compiled, "loss") == pytest.approx(scalars(plain, "loss"), rel=1e-5)
     assert "Compiling model" in (compiled / "out.log").read_text(encoding="utf-8")
+
+
+def test_vicreg_of_pairs(runs: Runs, tmp_path: Path) -> None:
+    """In processes of its own: it learns, counts visits like every loss without state, and resumes bit for bit."""
+    lines = {
+        name: arguments(
+            runs.models[False],
+            runs.data,
+            tmp_path / "logs",
+            name,
+            loss="vicreg",
+            vicreg_covariance_weight=2,
+            epochs=2,
+            save_every_n_steps=1,
+        )
+        for name in ("whole", "parts")
+    }
+    for line in lines.values():
+        run(line, tmp_path)
+    whole, parts = (tmp_path / "logs" / name for name in lines)
+    values = [record["loss"] for record in metrics(whole, "train")]
+    assert values[-1] < values[0]
+    assert last_commit(whole).rows["visits"].max() == 2
+    shutil.rmtree(last_commit(parts).path)  # as if the run had been killed before it
+    run([*lines["parts"], "--resume", "latest"], tmp_path)
+    assert_same_end(parts, whole)
 
 
 @pytest.mark.slow
