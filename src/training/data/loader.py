@@ -124,17 +124,21 @@ class _Streams(IterableDataset[Batch]):
             skip=drawn[worker],
             rest=self._rest if is_rest else None,
         )
-        try:
-            yield from WorkerStream(task, self._preparation)
-        except IsogclrError as error:
-            if process is None:
-                raise
-            yield error  # an exception that leaves a worker arrives with its traceback for a message
+        stream = iter(WorkerStream(task, self._preparation))
+        return _sending_errors(stream) if process else stream
 
 
 def _turns(batches: int, worker: int, workers: int) -> int:
     """How many of the first `batches` batches come from this worker."""
     return (batches - worker + workers - 1) // workers
+
+
+def _sending_errors(stream: Iterator[Batch]) -> Iterator[Batch | IsogclrError]:
+    """An exception that leaves a worker arrives with the worker's traceback for a message; a value does not."""
+    try:
+        yield from stream
+    except IsogclrError as error:
+        yield error
 
 
 def _checked(

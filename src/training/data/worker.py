@@ -55,13 +55,10 @@ class Preparation:
                 self.undecodable.value += 1
             return None
         tally.usable += 1
-        seed_augmentation(self._augmentation_seed(sample.row, which, drawn))
-        return self.inputs(decoded), sample.row
-
-    def _augmentation_seed(self, row: int, which: Pass, drawn: int) -> int:
-        """A row may be drawn many times from resampled shards, and should not look the same each time."""
+        # A row may be drawn many times from resampled shards, and should not look the same each time.
         draw = (which.part.rank, which.part.worker, drawn) if self.source.endless else ()
-        return derive_seed("augmentation", self.seed, which.epoch, row, *draw)
+        seed_augmentation(derive_seed("augmentation", self.seed, which.epoch, sample.row, *draw))
+        return self.inputs(decoded), sample.row
 
 
 @dataclass(frozen=True)

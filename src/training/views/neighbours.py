@@ -38,7 +38,7 @@ class TrainingPart:
 class NeighbourEvaluation:
     """Features are those of the backbone, without the projector, as in linear evaluation.
 
-    Opening it looks for the test pictures; `check` looks at the labels of both sets.
+    Opening it looks for the test pictures and their labels; `check` does the same for the training pictures.
 
     Args:
         settings: which data, and how often.
@@ -65,9 +65,10 @@ class NeighbourEvaluation:
         self._reading = Reading(place.device, settings.workers)
         self._training = training
         self._test = open_pictures(settings.val_data, split="test", label=label)
+        needed_labels(self._test, _TEST)
 
     def check(self) -> None:
-        """Raise what is wrong with the labels of the training pictures, and of the test pictures."""
+        """Raise what is wrong with the labels of the training pictures."""
         self._parts()
 
     def run(self, epoch: int, last_epoch: int, metrics: MetricLog) -> dict[str, float]:
