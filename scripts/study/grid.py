@@ -22,6 +22,7 @@ class DataSet:
         flags: of `training.main`; `{folder}` stands for the folder.
         fixed_pictures: no augmentation, so that an example can be kept from epoch to epoch.
         train_shards: only the first so many; None takes all.
+        tuned_on: name of another data set whose trials choose the settings; None has trials of its own.
     """
 
     name: str
@@ -30,6 +31,7 @@ class DataSet:
     flags: Flags
     fixed_pictures: bool = False
     train_shards: int | None = None
+    tuned_on: str | None = None
 
     @property
     def metric(self) -> str:

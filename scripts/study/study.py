@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import plan
+import unimodal_plan
 from analysis import best_settings
 from grid import DataSet, Run
 from training_runs import Results, execute
@@ -55,16 +56,19 @@ def _study(data_set: DataSet, results: Results, options: argparse.Namespace) -> 
     }
 
     def run(runs: Iterable[Run]) -> None:
-        chosen = [one for one in runs if one.method in methods]
+        chosen = [one for one in runs if not options.method or one.method in options.method]
         execute(chosen, results, options.data, options.work, options.jobs)
 
     if options.reduced:
         chosen = best_settings(Results(PUBLISHED).rows, data_set, methods)
         run(plan.comparison(data_set, chosen, REDUCED_SEEDS))
         return
-    run(plan.tuning(data_set))
-    chosen = best_settings(results.rows, data_set, methods)
+    tuned_on = plan.DATA_SETS[data_set.tuned_on or data_set.name]
+    run(plan.tuning(tuned_on))
+    chosen = best_settings(results.rows, tuned_on, methods)
     run(plan.comparison(data_set, chosen))
+    if data_set.task == unimodal_plan.TASK:
+        run(unimodal_plan.untrained(data_set))
     if data_set.name == "emoji-frozen" and not options.method:
         run(plan.ablations(data_set, chosen))
         run(plan.without_memory(data_set, chosen))

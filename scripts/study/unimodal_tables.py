@@ -32,7 +32,8 @@ def unimodal_tables(rows: Rows) -> list[str]:
         found = select(rows, part="compare", data_set=data_set.name)
         if data_set.task == unimodal_plan.TASK and found:
             parts += [f"### {data_set.name}", _comparison(found, data_set), _agreement(found, data_set)]
-            parts.append(chosen_table(rows, data_set))
+            of = data_set.tuned_on
+            parts.append(f"Settings: those of {of}." if of else chosen_table(rows, data_set))
     return parts
 
 
@@ -45,10 +46,13 @@ def papers_figures(data_set: DataSet) -> Mapping[str, float]:
 def _comparison(rows: Rows, data_set: DataSet) -> str:
     """Best first; differences are iSogCLR's lead, paired by seed."""
     paper = papers_figures(data_set)
-    losses = sorted(_methods(rows, data_set), key=lambda one: -estimate(select(rows, method=one), "accuracy").mean)
+    measured = [*_methods(rows, data_set), unimodal_plan.UNTRAINED]
+    losses = sorted(measured, key=lambda one: -estimate(select(rows, method=one), "accuracy").mean)
     lines = []
     for loss in losses:
         theirs = select(rows, method=loss)
+        if not theirs:
+            continue
         lead = MISSING
         if loss != OURS:
             lead = "{:+.2f} ± {:.2f}".format(*paired_difference(select(rows, method=OURS), theirs, data_set.metric))

@@ -90,6 +90,14 @@ class TestPlan:
         assert set(trials.values()) == {expected}
         assert len(trials) == {"features": 6, "icons": 6, "unimodal": 9}.get(data_set.task, 5)
 
+    def test_settings_come_from_trials_of_the_data_set_or_of_one_that_has_them(self) -> None:
+        of_others = {one.name: one.tuned_on for one in plan.DATA_SETS.values() if one.tuned_on}
+        assert of_others == {"views-cifar10": "views-cifar10-lt", "views-cifar100": "views-cifar100-lt"}
+        for name, other in of_others.items():
+            source = plan.DATA_SETS[other]
+            assert source.tuned_on is None
+            assert plan.methods(source) == plan.methods(plan.DATA_SETS[name])
+
     def test_test_and_validation_are_never_mixed(self) -> None:
         chosen = {name: method.trials[0] for name, method in plan.methods(FROZEN).items()}
         assert {run.split for run in plan.tuning(FROZEN)} == {"validation"}
