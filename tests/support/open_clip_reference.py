@@ -1,7 +1,8 @@
 """open_clip_train.main as a reference: its own program, with what a comparison needs changed from outside.
 
 Its sample shuffle draws its seed from the clock: here it is the one of `training.data.shards`. It passes
-`device_ids` to DDP, which CPU modules refuse: here they are dropped.
+`device_ids` to DDP, which CPU modules refuse: here they are dropped. It never closes its TensorBoard writer, so
+that the last events are lost if the process ends before a thread has written them: here it is closed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import open_clip_train.data
 import open_clip_train.main
@@ -17,6 +18,7 @@ import torch
 import webdataset
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import get_worker_info
+from torch.utils.tensorboard import SummaryWriter
 from webdataset.filters import _shuffle
 
 from isogclr.models import model_configs
@@ -59,6 +61,16 @@ class CpuDistributedDataParallel(DistributedDataParallel):
         super().__init__(module, **options)
 
 
+class ClosedWriter(SummaryWriter):
+    """Closed at the end of `main`."""
+
+    opened: ClassVar[list[SummaryWriter]] = []
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.opened.append(self)
+
+
 def main(argv: Sequence[str]) -> int:
     """`python -m open_clip_train.main`, comparable."""
     model_configs.register()
@@ -66,7 +78,10 @@ def main(argv: Sequence[str]) -> int:
     open_clip_train.data.SharedEpoch = SharedEpoch
     open_clip_train.data.wds.shuffle = SeededShuffle
     torch.nn.parallel.DistributedDataParallel = CpuDistributedDataParallel  # type: ignore[misc]
+    open_clip_train.main.tensorboard.SummaryWriter = ClosedWriter
     code = open_clip_train.main.main(list(argv))
+    for writer in ClosedWriter.opened:
+        writer.close()
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
     return code or 0
