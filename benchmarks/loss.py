@@ -59,7 +59,7 @@ def contenders(batch: int) -> dict[str, Callable[[], None]]:
         loss(*leaves(), rows=rows, state=state, logit_scale=scale).loss.backward()
 
     found: dict[str, Callable[[], None]] = {BASELINE: functools.partial(clip, ClipLoss())}
-    config = ISogCLRConfig(rho=min(6.0, 0.9 * torch.log(torch.tensor(batch - 1.0)).item()))
+    config = ISogCLRConfig.preset("paper", rho=min(6.0, 0.9 * torch.log(torch.tensor(batch - 1.0)).item()))
     for name, loss in (("isogclr", ISogCLRLoss(config)), ("sogclr", SogCLRLoss()), ("cyclip", CyCLIPLoss())):
         found[name] = functools.partial(ours, loss)
     if GCLoss_v2 is not None:
@@ -163,7 +163,7 @@ def _rank_contenders(batch: int, rank: int) -> dict[str, Callable[[], None]]:
     scale = torch.tensor(1 / 0.07, requires_grad=True)
     rows = torch.arange(batch) + rank * batch
     original = ClipLoss(local_loss=True, gather_with_grad=True, rank=rank, world_size=RANKS)
-    loss = ISogCLRLoss(ISogCLRConfig(rho=5.0))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=5.0))
     state = loss.initial_state(batch)
     loss(image, text, rows=rows, state=state)  # agrees on the batch size, once per run
 

@@ -44,11 +44,11 @@ def optima(image: Tensor, text: Tensor, lower: float, upper: float) -> Tensor:
 def run() -> dict:
     """Range of τ over the last steps, by variant; about two minutes on two cores."""
     image, text = features(BATCH)
-    config = ISogCLRConfig(rho=RHO)
+    config = ISogCLRConfig.preset("paper", rho=RHO)
     best = optima(image, text, config.temperature_min, config.temperature_max)
     results: dict = {"batch": BATCH, "rho": RHO, "optimum": measure.spread(best.tolist()), "variants": {}}
     for name, options in VARIANTS.items():
-        loss = ISogCLRLoss(ISogCLRConfig(rho=RHO, **options))
+        loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=RHO, **options))
         state, last = loss.initial_state(BATCH), []
         with torch.no_grad():
             for step in range(STEPS):

@@ -36,6 +36,8 @@ EPOCHS = 2
 STOP_AT_STEP = 40  # of 61 in an epoch
 OPTIONS = {
     "isogclr": (
+        "--isogclr-preset",
+        "paper",  # the default of the commits before
         "--isogclr-rho",
         "0.5",
         "--isogclr-temperature-init",

@@ -19,7 +19,7 @@ from isogclr.state.layout import Header
 
 KEY_BYTES = 9  # img2dataset: 000070042
 KEY_END_BYTES = 4
-SCHEMA = schema_for(ISogCLRLoss(ISogCLRConfig()).state_columns)
+SCHEMA = schema_for(ISogCLRLoss(ISogCLRConfig.preset("paper")).state_columns)
 
 
 @dataclass(frozen=True)

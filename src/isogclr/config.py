@@ -10,10 +10,11 @@ from typing import Any, Literal, TypeGuard
 from isogclr.errors import ConfigError
 from isogclr.schedules import Constant, CosineDecay, Schedule
 
-# Step of τ when none is given. 0.03 is the recipe of the authors' code. One Adam step is about η whatever G is,
-# so it needs a value small against τ itself. In log τ, 1 is a Newton step and 0.2 averages over some visits.
+# Step of τ when none is given. One Adam step is about η whatever G is, so it needs a value small against τ itself.
+# In log τ, 1 is a Newton step and 0.2 averages over some visits. 0.03 is the recipe of the authors' code.
 DEFAULT_TEMPERATURE_RATES = {"momentum": 0.03, "adam": 0.001, "log": 0.2}
 
+GAMMA = "weight of the batch estimate in the moving average s (the paper's β_0); 1 keeps no memory"
 VALIDATE = "check the values of the features in every call. It synchronises with the device"
 TILE_ROWS = "anchors that the kernel holds at a time; None chooses from the batch"
 
@@ -71,9 +72,7 @@ def _option(default: Any, meaning: str) -> Any:
 class MovingAverageConfig(LossConfig):
     """What SogCLR and iSogCLR share."""
 
-    gamma: float = _option(
-        0.8, "weight of the batch estimate in the moving average s (the paper's β_0); 1 keeps no memory"
-    )
+    gamma: float = _option(0.8, GAMMA)
     gamma_schedule: Literal["constant", "cosine"] = _option(
         "constant", "constant, or cosine: from 1 to gamma over gamma_decay_steps"
     )
@@ -117,13 +116,17 @@ class SogCLRConfig(MovingAverageConfig):
 
 @dataclass(frozen=True)
 class ISogCLRConfig(MovingAverageConfig):
-    """iSogCLR: the moving average, and a temperature that is learned."""
+    """iSogCLR: the moving average, and a temperature that is learned.
 
+    The defaults are what docs/study.md points to; `preset("paper")` is the recipe of the authors' code.
+    """
+
+    gamma: float = _option(1.0, GAMMA)
     rho: float = _option(
-        6.0,
+        2.0,
         "radius of the KL ball around uniform weights; from log(batch − 1) on it never binds within a batch",
     )
-    temperature_init: float = _option(0.01, "τ of a sample that was never visited")
+    temperature_init: float = _option(0.05, "τ of a sample that was never visited")
     temperature_start: Literal["fixed", "typical"] = _option(
         "fixed",
         "fixed: every sample starts at temperature_init; typical: those of the first step do, and later ones at "
@@ -132,18 +135,18 @@ class ISogCLRConfig(MovingAverageConfig):
     temperature_min: float = _option(0.005, "lower bound τ_0, also the weight of the KL term in the primal problem")
     temperature_max: float = _option(1.0, "upper bound")
     temperature_rate: float | None = _option(
-        None, "step size η; None takes 0.03 with momentum, 0.001 with adam, 0.2 with log"
+        None, "step size η; None takes 0.2 with log, 0.03 with momentum, 0.001 with adam"
     )
     temperature_optimizer: Literal["momentum", "adam", "log"] = _option(
-        "momentum",
-        "momentum (the paper), adam with bias correction by a sample's visits, or log: steps of log τ, whose size "
-        "does not depend on the scale of τ",
+        "log",
+        "log: steps of log τ, whose size does not depend on the scale of τ; momentum (the paper); adam with bias "
+        "correction by a sample's visits",
     )
     momentum_weight: float = _option(0.9, "weight β_1 of the new gradient in the momentum")
     second_moment_weight: float = _option(0.001, "weight β_2 of the new squared gradient (adam only)")
     gradient_limit: float = _option(5.0, "bound of |G(τ)|")
-    normalized_weights: bool = _option(False, "weights in G(τ) that sum to 1, whatever the age of s")
-    carry_mean: bool = _option(False, "change s with τ, so that it belongs to the new temperature")
+    normalized_weights: bool = _option(True, "weights in G(τ) that sum to 1, whatever the age of s")
+    carry_mean: bool = _option(True, "change s with τ, so that it belongs to the new temperature")
     temperature_scope: Literal["individual", "global"] = _option(
         "individual", "individual, or global: one τ for all samples and both directions (RGCL-g)"
     )
@@ -186,18 +189,19 @@ class ISogCLRConfig(MovingAverageConfig):
         return Constant(self.temperature_rate)
 
 
-# `paper` is the recipe of the authors' code; `recommended` is what the small runs of docs/study.md point to.
+# The first is what a configuration has without a preset; `paper` is the recipe of the authors' code.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "paper": {},
-    "recommended": {
-        "gamma": 1.0,
-        "rho": 2.0,
-        "temperature_init": 0.05,
-        "temperature_optimizer": "log",
-        "normalized_weights": True,
-        "carry_mean": True,
+    "recommended": {},
+    "paper": {
+        "gamma": 0.8,
+        "rho": 6.0,
+        "temperature_init": 0.01,
+        "temperature_optimizer": "momentum",
+        "normalized_weights": False,
+        "carry_mean": False,
     },
 }
+DEFAULT_PRESET = next(iter(PRESETS))
 
 
 @dataclass(frozen=True)
@@ -307,8 +311,11 @@ UNIMODAL_PRESETS: Mapping[str, Mapping[str, Any]] = {
         "temperature_init": 0.1,
         "temperature_min": 0.05,
         "temperature_max": 1.0,
+        "temperature_optimizer": "momentum",
         "temperature_rate": 0.03,
         "momentum_weight": 0.5,
+        "normalized_weights": False,
+        "carry_mean": False,
     },
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isogclr.config import LossConfig
+from isogclr.config import PRESETS, LossConfig
 from isogclr.distributed import Ranks
 from isogclr.errors import ConfigError
 from isogclr.losses import VIEW_DIRECTIONS, ContrastiveLoss, loss_class, view_loss_class
@@ -45,6 +45,16 @@ def create_view_loss(settings: LossSettings, ranks: Ranks, steps_per_epoch: int,
     config = loss_configuration(settings, decay_steps, view_loss_class)
     kind: Callable[..., ContrastiveLoss] = view_loss_class(settings.name)
     return kind(config, ranks=ranks, directions=VIEW_DIRECTIONS)
+
+
+def described(settings: LossSettings) -> str:
+    """For the log: which loss, by which preset, and what was given beside it."""
+    if settings.preset is None:
+        return f"Loss: {settings.name}"
+    of_preset = PRESETS[settings.preset]
+    given = {name: value for name, value in settings.options.items() if of_preset.get(name) != value}
+    beside = "".join(f", {name} {value}" for name, value in sorted(given.items()))
+    return f"Loss: {settings.name}, preset {settings.preset}{beside}"
 
 
 def _decay_steps(settings: LossSettings, steps_per_epoch: int, epochs: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from training.data.epoch import TrainData
 from training.data.image_text import PairInputs
 from training.evaluation import PairEvaluation
 from training.folder import RunFolder, versions
-from training.loss import create_loss
+from training.loss import create_loss, described
 from training.model import Model, create_model, prepare_text_tower
 from training.open_clip_bridge import OpenClip, Place
 from training.program import Opened, Program
@@ -90,6 +91,8 @@ class OpenClipProgram(Program):
         return Opened(TrainData.open(self.settings.data, index, place.rank, place.world_size, inputs, pins))
 
     def create_loss(self, ranks: Ranks, steps_per_epoch: int) -> ContrastiveLoss:
+        if ranks.rank == 0:
+            logging.info(described(self.settings.loss))
         return create_loss(self.settings.loss, ranks, steps_per_epoch, self.settings.run.epochs)
 
     def facts(self, loss: ContrastiveLoss) -> dict[str, Any]:

@@ -172,11 +172,13 @@ class LossSettings:
     Args:
         options: fields of the loss's configuration, or arguments of open_clip's loss.
         gamma_decay_epochs: length of a cosine γ; None is half of the run.
+        preset: name of the preset that the options contain; None for a loss that has none.
     """
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
     gamma_decay_epochs: float | None = None
+    preset: str | None = None
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from support.store_cases import GLOBAL_TEMPERATURE, ISOGCLR, ISOGCLR_ADAM, STATE
     ("loss", "schema", "row_bytes"),
     [
         (ISogCLRLoss(), ISOGCLR, 32),
-        (ISogCLRLoss(ISogCLRConfig(temperature_optimizer="adam")), ISOGCLR_ADAM, 40),
-        (ISogCLRLoss(ISogCLRConfig(temperature_scope="global")), GLOBAL_TEMPERATURE, 16),
+        (ISogCLRLoss(ISogCLRConfig.preset("paper", temperature_optimizer="adam")), ISOGCLR_ADAM, 40),
+        (ISogCLRLoss(ISogCLRConfig.preset("paper", temperature_scope="global")), GLOBAL_TEMPERATURE, 16),
         (SogCLRLoss(), GLOBAL_TEMPERATURE, 16),
     ],
 )

@@ -95,7 +95,7 @@ def test_a_run_that_is_stopped_and_killed_ends_as_the_one_that_was_not(tmp_path:
     command = line(pictures, tmp_path, "killed", **flags, **test)
     slow = {"PROGRAM": PROGRAM, "RECORD_FOLDER": str(tmp_path), "STEP_SECONDS": "0.1"}
     with ended(start(command, tmp_path, module="saboteurs.recording", environment=slow)) as job:
-        job.wait_for("Committed step 3 ")
+        job.wait_for("Train Epoch: 0 [32/64")  # the step after the commit
         job.kill(signal.SIGTERM)
         assert job.wait() == [75]
     stopped = last_commit(tmp_path / "killed").training["step"]

@@ -27,6 +27,7 @@ FLAGS: Mapping[str, Any] = {
     "log_every_n_steps": 1,
     "save_every_n_steps": 1000,
     "report_to": "",
+    "isogclr_preset": "paper",
     "isogclr_rho": 1.0,
     "isogclr_temperature_init": 0.1,
     "isogclr_temperature_rate": 0.01,

@@ -79,7 +79,10 @@ def write_model(folder: Path, dropout: float = 0.0, layers: int = 1) -> str:
 
 
 def arguments(model: str, train_data: str | None, logs: Path, name: str | None, **flags: Any) -> list[str]:
-    """A command line for `training.main`; a flag of None is left out, of True has no value."""
+    """A command line for `training.main`; a flag of None is left out, of True has no value.
+
+    iSogCLR has the paper's preset: with its γ and its momentum all of a sample's row matters for the next step.
+    """
     values = {
         "model": model,
         "train_data": train_data,
@@ -93,6 +96,7 @@ def arguments(model: str, train_data: str | None, logs: Path, name: str | None, 
         "precision": "fp32",
         "log_every_n_steps": 1,
         "device": "cpu",
+        "isogclr_preset": "paper" if flags.get("loss") == "isogclr" else None,
         **flags,
     }
     return command_line(values)

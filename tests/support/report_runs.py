@@ -96,7 +96,9 @@ def make_run(
     torch.manual_seed(seed)
     (folder / "checkpoints").mkdir(parents=True)
     index = ShardIndex.build(data, folder / "index", progress=False, workers=1)
-    config = ISogCLRConfig(**{"rho": 2.0, "temperature_init": 0.05, "temperature_rate": 0.003, **options})
+    config = ISogCLRConfig.preset(
+        "paper", **{"rho": 2.0, "temperature_init": 0.05, "temperature_rate": 0.003, **options}
+    )
     _write_config(folder, loss, config, data, epochs=planned_epochs or epochs, batch=batch, seed=seed)
     if directions is not None:
         _name_directions(folder, directions)

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from isogclr.config import PRESETS
 from isogclr.distributed import Messages
 from isogclr.errors import ConfigError, DamagedFileError, TrainingError
 from isogclr.losses import SampleState
@@ -251,9 +252,15 @@ def _new_run(checkpoint: Mapping[str, Any]) -> str:
 def warn_of_other_options(resumed: Resumed, loss: str, options: Mapping[str, Any]) -> None:
     """Options of a loss may change at a resume, if they are meant to: one line for each says so."""
     before = resumed.checkpoint.get("isogclr", {}).get("loss_config", {})
-    for name in sorted(before.keys() & options.keys()):  # a release may add options
-        if before[name] != options[name]:
-            logging.warning(f"{name} of --loss {loss} has changed at this resume: {before[name]} → {options[name]}")
+    changed = [name for name in sorted(before.keys() & options.keys()) if before[name] != options[name]]
+    for name in changed:  # a release may add options
+        logging.warning(f"{name} of --loss {loss} has changed at this resume: {before[name]} → {options[name]}")
+    paper = PRESETS["paper"].items()
+    if loss == "isogclr" and "temperature_optimizer" in changed and paper <= before.items():
+        logging.warning(
+            "The run began with the recipe of the authors' code, the default of earlier releases: give "
+            "--isogclr-preset paper to go on with it"
+        )
 
 
 def refuse_broken(resumed: Resumed, broken: Sequence[str]) -> None:

@@ -35,7 +35,7 @@ def add_loss_flags(parser: argparse.ArgumentParser, flags: Iterable[LossFlag]) -
         group = parser.add_argument_group(f"--loss {loss}")
         for one in of_loss:
             if one.kind is bool:
-                group.add_argument(one.flag, action="store_true", default=None, help=one.help)
+                group.add_argument(one.flag, action=argparse.BooleanOptionalAction, default=None, help=one.help)
             else:
                 metavar = None if one.choices else {int: "N", float: "X"}[one.kind]
                 group.add_argument(one.flag, type=one.kind, choices=one.choices, metavar=metavar, help=one.help)

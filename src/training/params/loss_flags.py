@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from isogclr.config import PRESETS, LossConfig, unimodal_defaults
+from isogclr.config import DEFAULT_PRESET, PRESETS, LossConfig, unimodal_defaults
 from isogclr.losses import LOSSES, VIEW_LOSSES
 
 # In the order of the help: what this project is about comes first.
@@ -19,6 +19,7 @@ VIEW_LOSS_CONFIGS = {
 # The schedule of γ counts steps, which nobody knows before the data is open: its flag counts epochs.
 GAMMA_DECAY = "gamma_decay_epochs"
 PRESET = "preset"
+LOSSES_WITH_PRESETS = ("isogclr",)
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,10 @@ class LossFlag:
 def loss_flags() -> Iterator[LossFlag]:
     """Those of `training.main`, by loss, in the order of the fields."""
     for loss, config in LOSS_CONFIGS.items():
-        if loss == "isogclr":
+        if loss in LOSSES_WITH_PRESETS:
             meaning = (
-                "values of the flags below that are not given; docs/study.md has the evidence (default: paper)"
+                "values of the flags below that are not given; paper is the recipe of the authors' code; "
+                f"docs/study.md has the evidence (default: {DEFAULT_PRESET})"
             )
             yield LossFlag(loss, PRESET, str, tuple(PRESETS), meaning)
         yield from _flags_of(loss, config, {})
@@ -84,5 +86,5 @@ def _with_default(meaning: str, default: object) -> str:
     """On a command line nobody writes None: what it does is the default."""
     meaning, _, shown = meaning.partition("; None ")
     if default is not None:
-        shown = "off" if default is False else str(default)
+        shown = {False: "off", True: "on"}[default] if isinstance(default, bool) else str(default)
     return f"{meaning} (default: {shown})"

@@ -7,9 +7,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from isogclr.config import PRESETS
+from isogclr.config import DEFAULT_PRESET, PRESETS
 from training import open_clip_bridge as bridge
-from training.params.loss_flags import GAMMA_DECAY, PRESET, loss_flags
+from training.params.loss_flags import GAMMA_DECAY, LOSSES_WITH_PRESETS, PRESET, loss_flags
 from training.settings import (
     DataSettings,
     DivergenceSettings,
@@ -183,5 +183,8 @@ def loss_settings(ours: Namespace, theirs: Namespace) -> LossSettings:
         for one in loss_flags()
         if one.loss == ours.loss and getattr(ours, one.destination) is not None
     }
-    decay, preset = given.pop(GAMMA_DECAY, None), given.pop(PRESET, None)
-    return LossSettings(ours.loss, {**PRESETS.get(preset, {}), **given}, decay)
+    decay = given.pop(GAMMA_DECAY, None)
+    if ours.loss not in LOSSES_WITH_PRESETS:
+        return LossSettings(ours.loss, given, decay)
+    preset = given.pop(PRESET, DEFAULT_PRESET)
+    return LossSettings(ours.loss, {**PRESETS[preset], **given}, decay, preset)

@@ -55,7 +55,7 @@ def test_temperatures_converge_to_the_dual_solution(option: str, rho: float) -> 
         options |= {"temperature_init": 0.006, "temperature_rate": 4e-7}
     if rho == ABOVE and option == "adam":
         options |= {"gamma": 1.0}  # with memory, steps of 1e-4 do not settle at 0.005
-    config = ISogCLRConfig(rho=rho, **options)
+    config = ISogCLRConfig.preset("paper", rho=rho, **options)
     found, _ = learn(config, steps=3000)
     expected = optimal_temperatures(
         IMAGES.numpy(), TEXTS.numpy(), rho, config.temperature_min, config.temperature_max
@@ -90,7 +90,8 @@ def test_the_bound_of_a_stable_step(gamma: float) -> None:
     bound = stability_bound(row, similarity[anchor], best, gamma)
     distance = {}
     for factor in (0.8, 1.25):
-        config = ISogCLRConfig(
+        config = ISogCLRConfig.preset(
+            "paper",
             rho=rho,
             gamma=gamma,
             momentum_weight=1.0,
@@ -115,11 +116,13 @@ def test_the_recipe_s_step_swings() -> None:
     rho = 0.8 * math.log(BATCH - 1)
     optima = optimal_temperatures(IMAGES.numpy(), TEXTS.numpy(), rho, 0.005, 1.0)[0]
     assert np.median(optima) < 0.05
-    _, history = learn(ISogCLRConfig(rho=rho), steps=400, record_from=300)
+    _, history = learn(ISogCLRConfig.preset("paper", rho=rho), steps=400, record_from=300)
     history = history[:, :BATCH]
     assert np.median(history.max(axis=0) / history.min(axis=0)) > 1.5
     assert np.median(history.mean(axis=0) / optima) > 2  # and not around the optimum
-    config = ISogCLRConfig(rho=rho, normalized_weights=True, temperature_rate=1e-4, temperature_init=0.05)
+    config = ISogCLRConfig.preset(
+        "paper", rho=rho, normalized_weights=True, temperature_rate=1e-4, temperature_init=0.05
+    )
     _, history = learn(config, steps=1500, record_from=1400)
     assert np.median(history.max(axis=0) / history.min(axis=0)) < 1.01
     np.testing.assert_allclose(np.median(history[-1, :BATCH] / optima), 1, rtol=0.01)

@@ -17,7 +17,7 @@ ROWS = torch.arange(4)
 
 
 def call(images=GOOD[0], texts=GOOD[1], rows=ROWS, state="fresh", *, validate: bool = False, **options):
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5, validate=validate))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5, validate=validate))
     state = loss.initial_state(4) if state == "fresh" else state
     return loss(images, texts, rows=rows, state=state, **options)
 
@@ -104,7 +104,7 @@ def test_a_missing_logit_scale(name: str) -> None:
 
 
 def test_a_missing_shared_state() -> None:
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5, temperature_scope="global"))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5, temperature_scope="global"))
     with pytest.raises(
         InputError, match=r"shared is None, but this loss keeps temperature, momentum.*initial_shared"
     ):
@@ -131,7 +131,7 @@ def test_a_missing_shared_state() -> None:
             {"gamma_schedule": "cosine"},
             "gamma_decay_steps is None, but must be a whole number of steps",
         ),
-        (ISogCLRConfig, {"temperature_min": 0.1}, r"\(0.1, 0.01, 1.0\), but must be in ascending order"),
+        (ISogCLRConfig, {"temperature_min": 0.1}, r"\(0.1, 0.05, 1.0\), but must be in ascending order"),
         (ISogCLRConfig, {"temperature_init": 2.0}, r"\(0.005, 2.0, 1.0\), but must be in ascending order"),
         (ISogCLRConfig, {"temperature_min": -1.0}, "temperature_min is -1.0, but must be a finite number above 0"),
         (ISogCLRConfig, {"rho": -1.0}, "rho is -1.0"),
@@ -166,7 +166,7 @@ def test_configurations(config, options, message: str) -> None:
 
 def test_all_problems_of_a_configuration_are_reported_together() -> None:
     with pytest.raises(ConfigError) as caught:
-        ISogCLRConfig(gamma=2.0, rho=0.0, temperature_scope="x")  # type: ignore[arg-type]
+        ISogCLRConfig.preset("paper", gamma=2.0, rho=0.0, temperature_scope="x")  # type: ignore[arg-type]
     assert len(caught.value.problems) == 3
     assert all(word in str(caught.value) for word in ("gamma", "rho", "temperature_scope"))
     assert isinstance(caught.value, IsogclrError)

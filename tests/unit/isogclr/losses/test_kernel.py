@@ -15,9 +15,9 @@ from support.unit_pairs import evaluate, unit_pairs, visited
 def test_the_tile_does_not_matter(tile_rows: int) -> None:
     images, texts = unit_pairs(13)
     rows = torch.tensor([0, 1, 2, 3, 1, 5, 6, 7, 8, 9, 10, 3, 12])
-    config = ISogCLRConfig(rho=1.0, temperature_init=0.01)
+    config = ISogCLRConfig.preset("paper", rho=1.0, temperature_init=0.01)
     expected, *gradients = evaluate(ISogCLRLoss(config), images, texts, rows=rows)
-    tiled = ISogCLRLoss(ISogCLRConfig(rho=1.0, temperature_init=0.01, tile_rows=tile_rows))
+    tiled = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=1.0, temperature_init=0.01, tile_rows=tile_rows))
     output, *found = evaluate(tiled, images, texts, rows=rows)
     torch.testing.assert_close(output.loss, expected.loss, rtol=1e-12, atol=0)
     for ours, exact in zip(found, gradients, strict=True):
@@ -29,7 +29,7 @@ def test_the_tile_does_not_matter(tile_rows: int) -> None:
 def test_the_value_and_gradient_are_those_of_the_dense_definitions() -> None:
     """`objective` on full matrices, differentiated by autograd, with s from an earlier visit."""
     images, texts = unit_pairs(9)
-    loss = ISogCLRLoss(ISogCLRConfig(rho=1.0, gamma=0.6, tile_rows=4))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=1.0, gamma=0.6, tile_rows=4))
     state = visited(loss, 9, temperature=0.08, log_mean=-3.0, momentum=0.1)
     output, *gradients = evaluate(loss, images, texts, state=state)
 
@@ -65,7 +65,7 @@ def test_autograd_keeps_two_gradients_and_nothing_else() -> None:
     """Not one tensor of B × B, and in all 2·B·D numbers."""
     batch, dimension, kept = 64, 4, []
     images, texts = (features.requires_grad_() for features in unit_pairs(batch, dimension))
-    loss = ISogCLRLoss(ISogCLRConfig(rho=1.0))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=1.0))
     with torch.autograd.graph.saved_tensors_hooks(
         lambda tensor: kept.append(tensor.numel()) or tensor, lambda t: t
     ):
@@ -86,7 +86,7 @@ def test_no_tensor_is_larger_than_a_tile() -> None:
             )
             return result
 
-    loss = ISogCLRLoss(ISogCLRConfig(rho=1.0, tile_rows=rows))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=1.0, tile_rows=rows))
     images, texts = (features.requires_grad_() for features in unit_pairs(batch, 4))
     state = loss.initial_state(batch, dtype=torch.float64)
     with Watch():

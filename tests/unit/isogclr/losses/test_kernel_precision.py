@@ -14,7 +14,7 @@ from isogclr.losses import ContrastiveLoss, CyCLIPLoss, ISogCLRLoss, SogCLRLoss,
 from support.unit_pairs import evaluate, unit_pairs, visited
 
 LOSSES = [
-    lambda: ISogCLRLoss(ISogCLRConfig(rho=1.0, temperature_init=0.005)),
+    lambda: ISogCLRLoss(ISogCLRConfig.preset("paper", rho=1.0, temperature_init=0.005)),
     lambda: SogCLRLoss(SogCLRConfig(temperature=0.005)),
     lambda: CyCLIPLoss(CyCLIPConfig()),
 ]
@@ -139,7 +139,9 @@ assert [backend.fp32_precision for backend in backends] == before
     "create",
     [
         *LOSSES,
-        lambda: ISogCLRLoss(ISogCLRConfig(rho=1.0, temperature_scope="global", temperature_optimizer="adam")),
+        lambda: ISogCLRLoss(
+            ISogCLRConfig.preset("paper", rho=1.0, temperature_scope="global", temperature_optimizer="adam")
+        ),
     ],
     ids=["isogclr", "sogclr", "cyclip", "isogclr_global_adam"],
 )
@@ -163,7 +165,7 @@ def test_a_step_on_a_gpu_never_waits_for_the_device(create) -> None:
 
 def test_state_and_rows_may_be_on_the_cpu() -> None:
     """As they are when a table or a store in main memory gives them; features decide where it is computed."""
-    loss = ISogCLRLoss(ISogCLRConfig(rho=1.0))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=1.0))
     with FakeTensorMode():
         table, rows = loss.initial_state(100), torch.zeros(32, dtype=torch.int64)
         images, texts = (torch.randn(32, 8, device="cuda", requires_grad=True) for _ in range(2))
@@ -187,7 +189,7 @@ assert torch.backends.cuda.matmul.fp32_precision == "ieee"
 
 def test_the_row_comparison_of_a_gpu_gives_what_the_cpu_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     """Off the CPU all rows are compared, without looking for duplicates first; the result is the same."""
-    loss = ISogCLRLoss(ISogCLRConfig(rho=1.0, tile_rows=5))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=1.0, tile_rows=5))
     images, texts = unit_pairs(12)
     state = visited(loss, 12, temperature=0.03, log_mean=-1.0, momentum=0.0)
     expected, *gradients = evaluate(loss, images, texts, state=state)

@@ -36,7 +36,7 @@ def test_the_positive_is_not_in_g() -> None:
 
 def test_g_of_tau_has_the_right_sign_for_separated_samples() -> None:
     """All negatives equal: KL is 0, below ρ, so G = ρ > 0 and τ falls. With the positive in g it would rise."""
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5, temperature_init=0.05))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5, temperature_init=0.05))
     output, *_ = evaluate(loss, *separated_pairs(6))
     torch.testing.assert_close(output.details["image_gradient"], torch.full((6,), 0.5, dtype=torch.float64))
     assert (output.state.columns["image_temperature"] < 0.05).all()
@@ -93,7 +93,7 @@ def test_s_forgets_a_large_value() -> None:
 def test_the_encoder_gradient_carries_the_factor_tau() -> None:
     """γ = 1: the gradient is that of mean τ_i log g_i, by autograd over the dense definitions, with mixed τ."""
     images, texts = unit_pairs(8)
-    loss = ISogCLRLoss(ISogCLRConfig(gamma=1.0, rho=0.5))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", gamma=1.0, rho=0.5))
     state = visited(loss, 8)
     generator = torch.Generator().manual_seed(3)
     for direction in ("image", "text"):
@@ -117,7 +117,7 @@ def test_the_encoder_gradient_carries_the_factor_tau() -> None:
 
 def test_the_state_is_a_value_that_no_call_changes() -> None:
     """A step that a GradScaler skips must leave no trace: nothing is written but by the caller."""
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5))
     state = visited(loss, 6, temperature=0.07, log_mean=-1.0, momentum=0.2)
     before, attributes = copy.deepcopy(state), copy.deepcopy(loss.state_dict())
     first, *_ = evaluate(loss, *unit_pairs(6), state=state)
@@ -130,7 +130,7 @@ def test_the_state_is_a_value_that_no_call_changes() -> None:
 
 
 def test_of_duplicates_the_first_occurrence_is_stored() -> None:
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5))
     rows = torch.tensor([2, 0, 2, 1, 0, 2])
     table = loss.initial_state(3, dtype=torch.float64)
     output, *_ = evaluate(loss, *unit_pairs(6), rows=rows, state=table.take(rows))
@@ -152,7 +152,7 @@ def test_the_same_sample_is_nobody_s_own_negative() -> None:
 
 def test_adam_corrects_its_bias_by_the_visits_of_the_sample() -> None:
     """At its first visit every sample moves by η · sign(G), however late in the run that is."""
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5, temperature_optimizer="adam", temperature_rate=0.001))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5, temperature_optimizer="adam", temperature_rate=0.001))
     late, *_ = evaluate(loss, *separated_pairs(6), step=10_000)
     expected = torch.full((6,), 0.01 - 0.001, dtype=torch.float64)
     torch.testing.assert_close(late.state.columns["image_temperature"], expected, rtol=1e-6, atol=0)
@@ -169,7 +169,7 @@ def test_adam_corrects_its_bias_by_the_visits_of_the_sample() -> None:
 
 
 def test_nothing_that_is_as_long_as_the_data_set_is_held() -> None:
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5))
     evaluate(loss, *unit_pairs(6), rows=torch.arange(6) + 10**9)
     assert not list(loss.parameters())
     assert not list(loss.buffers())

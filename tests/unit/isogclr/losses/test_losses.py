@@ -40,7 +40,7 @@ def test_registry() -> None:
 )
 def test_state_columns(options, columns, shared) -> None:
     """The store lays its rows out by these names, in this order."""
-    loss = ISogCLRLoss(ISogCLRConfig(**options))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", **options))
     assert loss.state_columns == tuple(f"{d}_{name}" for d in ("image", "text") for name in columns)
     assert loss.shared_columns == shared
 
@@ -76,12 +76,12 @@ def test_a_loss_describes_its_configuration(name: str) -> None:
 
 
 def test_only_isogclr_has_bounds_of_learned_temperatures() -> None:
-    config = ISogCLRConfig(temperature_min=0.02, temperature_init=0.1, temperature_max=0.5)
+    config = ISogCLRConfig.preset("paper", temperature_min=0.02, temperature_init=0.1, temperature_max=0.5)
     assert ISogCLRLoss(config).temperature_bounds == (0.02, 0.5)
     assert [loss_class(name)().temperature_bounds for name in ("sogclr", "cyclip", "clip")] == [None] * 3
 
 
-@pytest.mark.parametrize("create", [lambda: ISogCLRLoss(ISogCLRConfig(rho=0.5)), SogCLRLoss])
+@pytest.mark.parametrize("create", [lambda: ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5)), SogCLRLoss])
 def test_an_unused_logit_scale_stays_in_the_graph(create) -> None:
     """Otherwise DistributedDataParallel waits for its gradient for ever."""
     scale, bias = torch.tensor(3.0, requires_grad=True), torch.tensor(0.5, requires_grad=True)
@@ -94,7 +94,7 @@ def test_an_unused_logit_scale_stays_in_the_graph(create) -> None:
 
 class TestRhoWarning:
     def test_warns_when_the_constraint_can_not_bind(self) -> None:
-        loss = ISogCLRLoss(ISogCLRConfig(rho=6.0))
+        loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=6.0))
         images, texts = unit_pairs(8)
         state = loss.initial_state(8, dtype=torch.float64)
         with pytest.warns(RhoWarning, match=r"rho is 6, but in a batch of 8 .* log\(8 - 1\) = 1\.946") as caught:
@@ -103,16 +103,16 @@ class TestRhoWarning:
 
     def test_warns_from_the_bound_on(self) -> None:
         with pytest.warns(RhoWarning):
-            evaluate(ISogCLRLoss(ISogCLRConfig(rho=1.001 * math.log(7))), *unit_pairs(8))
+            evaluate(ISogCLRLoss(ISogCLRConfig.preset("paper", rho=1.001 * math.log(7))), *unit_pairs(8))
 
     def test_warns_once_for_a_batch_size(self, recwarn: pytest.WarningsRecorder) -> None:
-        loss = ISogCLRLoss(ISogCLRConfig(rho=6.0))
+        loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=6.0))
         for batch in (8, 8, 8, 9, 9):
             evaluate(loss, *unit_pairs(batch))
         assert len(recwarn) == 2
 
     def test_is_silent_below(self, recwarn: pytest.WarningsRecorder) -> None:
-        evaluate(ISogCLRLoss(ISogCLRConfig(rho=0.99 * math.log(7))), *unit_pairs(8))
+        evaluate(ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.99 * math.log(7))), *unit_pairs(8))
         assert not len(recwarn)
 
     def test_the_bound_is_tight(self) -> None:
@@ -139,7 +139,7 @@ def test_cosine_gamma_reaches_the_moving_average() -> None:
 
 
 def test_a_sample_without_negatives_is_left_alone() -> None:
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5))
     rows = torch.full((4,), 2)
     state = visited(loss, 4, temperature=0.07, log_mean=-1.0, momentum=0.2)
     output, *gradients = evaluate(loss, *unit_pairs(4), rows=rows, state=state)
@@ -154,7 +154,7 @@ def test_a_sample_without_negatives_is_left_alone() -> None:
 
 
 def test_state_that_is_not_finite_keeps_the_old_row_and_is_counted() -> None:
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5))
     state = visited(loss, 5, temperature=0.07, log_mean=-1.0, momentum=0.2)
     state.columns["text_momentum"][3] = math.nan
     output, *_ = evaluate(loss, *unit_pairs(5), state=state)
@@ -170,7 +170,7 @@ def test_state_that_is_not_finite_keeps_the_old_row_and_is_counted() -> None:
 
 
 def test_a_global_temperature_that_is_not_finite_is_kept() -> None:
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5, temperature_scope="global"))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5, temperature_scope="global"))
     shared = SampleState(
         {"temperature": torch.tensor([0.07]), "momentum": torch.tensor([math.nan])}, torch.tensor([4])
     )
@@ -184,7 +184,7 @@ def test_a_global_temperature_that_is_not_finite_is_kept() -> None:
 
 
 class TestTypicalStart:
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5, temperature_init=0.3, temperature_start="typical"))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5, temperature_init=0.3, temperature_start="typical"))
 
     def test_only_new_samples_start_there(self) -> None:
         typical = SampleState(
@@ -217,11 +217,11 @@ class TestTypicalStart:
 
     def test_refused_with_a_global_temperature(self) -> None:
         with pytest.raises(ConfigError, match="temperature_start is 'typical', but must be fixed with a global"):
-            ISogCLRConfig(temperature_start="typical", temperature_scope="global")
+            ISogCLRConfig.preset("paper", temperature_start="typical", temperature_scope="global")
 
 
 def test_statistics() -> None:
-    loss = ISogCLRLoss(ISogCLRConfig(rho=0.5, temperature_init=0.05))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=0.5, temperature_init=0.05))
     state = visited(loss, 4, temperature=0.07, log_mean=-1.0, momentum=0.2)
     state.visits[0] = 0
     output, *_ = evaluate(loss, *unit_pairs(4), state=state)
@@ -243,7 +243,7 @@ def test_statistics() -> None:
 
 
 def test_statistics_see_the_bounds() -> None:
-    loss = ISogCLRLoss(ISogCLRConfig(rho=50.0, temperature_init=0.005))
+    loss = ISogCLRLoss(ISogCLRConfig.preset("paper", rho=50.0, temperature_init=0.005))
     with pytest.warns(RhoWarning):
         output, *_ = evaluate(loss, *unit_pairs(4))
     assert loss.statistics(output)["image.temperature.at_minimum"] == 1

@@ -79,7 +79,7 @@ SCENARIOS = [
 ]
 
 # Our options → those of the reference.
-PAPER = ISogCLRConfig(rho=1.0, tile_rows=3)
+PAPER = ISogCLRConfig.preset("paper", rho=1.0, tile_rows=3)
 OPTIONS: dict[str, tuple[ISogCLRConfig, dict[str, object]]] = {
     "paper": (PAPER, {}),
     "one_tile": (replace(PAPER, tile_rows=None), {}),

@@ -22,7 +22,7 @@ ISOGCLR = {"rho": 1.0, "temperature_init": 0.1}
 
 
 def isogclr(**options: object) -> ISogCLRLoss:
-    return ISogCLRLoss(ISogCLRConfig(**{**ISOGCLR, **options}), directions=("image",))
+    return ISogCLRLoss(ISogCLRConfig.preset("paper", **{**ISOGCLR, **options}), directions=("image",))
 
 
 def batches(duplicates: bool) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -87,12 +87,30 @@ class TestLossFlag:
         assert (decaying.options, decaying.gamma_decay_epochs) == ({"gamma_schedule": "cosine"}, 3.0)
 
     def test_a_preset_fills_in_what_is_not_given(self) -> None:
-        found = settings("--loss", "isogclr", "--isogclr-preset", "recommended", "--isogclr-rho", "1.5").loss
-        assert found.options == {**PRESETS["recommended"], "rho": 1.5}
-        assert settings("--loss", "isogclr", "--isogclr-preset", "paper").loss.options == {}
-        assert ISogCLRConfig.preset("recommended", rho=1.5) == ISogCLRConfig(**found.options)
+        found = settings("--loss", "isogclr", "--isogclr-preset", "paper", "--isogclr-rho", "1.5").loss
+        assert (found.preset, found.options) == ("paper", {**PRESETS["paper"], "rho": 1.5})
+        assert ISogCLRConfig.preset("paper", rho=1.5) == ISogCLRConfig(**found.options)
         with pytest.raises(ConfigError, match="one of"):
             ISogCLRConfig.preset("best")
+
+    @pytest.mark.parametrize("argv", [[], ["--isogclr-preset", "recommended"]])
+    def test_without_a_preset_it_is_the_recommended_one(self, argv: list[str]) -> None:
+        found = settings("--loss", "isogclr", *argv).loss
+        assert found.preset == "recommended"
+        assert ISogCLRConfig(**found.options) == ISogCLRConfig() == ISogCLRConfig.preset("recommended")
+        assert settings("--loss", "sogclr").loss.preset is None
+
+    def test_the_papers_preset_is_the_recipe(self) -> None:
+        """Values of the paper (γ, ρ, τ_init) and of the authors' code (η)."""
+        recipe = ISogCLRConfig(**settings("--loss", "isogclr", "--isogclr-preset", "paper").loss.options)
+        assert (recipe.gamma, recipe.rho, recipe.temperature_init) == (0.8, 6.0, 0.01)
+        assert (recipe.temperature_optimizer, recipe.temperature_rate_at()(0)) == ("momentum", 0.03)
+        assert (recipe.normalized_weights, recipe.carry_mean) == (False, False)
+
+    def test_what_is_on_can_be_turned_off(self) -> None:
+        found = settings("--loss", "isogclr", "--no-isogclr-carry-mean").loss
+        assert found.options == {"carry_mean": False}
+        assert ISogCLRConfig().carry_mean
 
     def test_open_clips_options_arrive_at_its_loss(self) -> None:
         found = settings("--local-loss", "--gather-with-grad").loss
@@ -328,7 +346,7 @@ class TestHelp:
     def test_every_option_of_ours_has_a_meaning_and_a_default(self, text: str) -> None:
         ours = text.partition("and every flag of open_clip_train.main:")[0]
         entries = re.split(r"\n  (?=-)", ours.partition("loss, sample identity and state:")[2])
-        found = {re.split(r"\s", entry, maxsplit=1)[0]: " ".join(entry.split()) for entry in entries[1:]}
+        found = {re.split(r"[\s,]", entry, maxsplit=1)[0]: " ".join(entry.split()) for entry in entries[1:]}
         own = create_parser()._actions[1:]
         assert set(found) == {action.option_strings[0] for action in own}
         for flag, entry in found.items():
@@ -343,7 +361,7 @@ class TestHelp:
         assert f"  --loss {{{','.join(LOSSES)}}}" in text
         for one in loss_flags():
             after = text.index(f"\n--loss {one.loss}:\n")
-            assert re.search(rf"\n  {one.flag}\s", text[after:])
+            assert re.search(rf"\n  {one.flag}[\s,]", text[after:])
 
     def test_open_clips_flags_follow(self, text: str) -> None:
         theirs = text.partition("and every flag of open_clip_train.main:")[2]

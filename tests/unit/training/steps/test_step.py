@@ -40,7 +40,7 @@ def micro_batches() -> list[Inputs]:
 
 
 def isogclr() -> ContrastiveLoss:
-    return ISogCLRLoss(ISogCLRConfig(rho=1.0, temperature_init=0.1))
+    return ISogCLRLoss(ISogCLRConfig.preset("paper", rho=1.0, temperature_init=0.1))
 
 
 def test_accumulation_replays_dropout(name: str) -> None:
