@@ -24,6 +24,8 @@ from isogclr.progress_bars import progress_bar
 POLL_SECONDS = 0.2
 LOSSES: Mapping[str, Sequence[str]] = {
     "isogclr": (
+        "--isogclr-preset",
+        "paper",
         "--isogclr-rho",
         "0.5",
         "--isogclr-temperature-init",
