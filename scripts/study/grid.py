@@ -63,6 +63,12 @@ class Run:
     semantics: bool = False  # measure what the temperatures say about the data
 
     @property
+    def flags(self) -> dict[str, Any]:
+        """All that differ from the defaults. iSogCLR on pairs starts from the paper's preset if none is named."""
+        preset = {"isogclr_preset": "paper"} if self.loss == "isogclr" and self.data_set.task != "unimodal" else {}
+        return {**self.data_set.flags, **preset, **self.setting}
+
+    @property
     def setting_text(self) -> str:
         return " ".join(f"{name}={value}" for name, value in sorted(self.setting.items())) or "defaults"
 

@@ -1,7 +1,7 @@
 """Trainings in memory: Flickr8k behind frozen encoders, icons from scratch; batches, lengths, trials.
 
 Eight trials for each method, on the validation part, with one seed. Whatever has γ is tried with memory and without
-it.
+it. Beside them, as they come: `--loss isogclr`, and the recipe of the authors' code.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ LOG_RULE: Flags = {
     "isogclr_carry_mean": True,
     "isogclr_temperature_init": 0.05,
 }
+AS_THEY_COME = ("recommended", "paper")
 PAPER_RULE: Flags = {"isogclr_temperature_rate": 0.001, "isogclr_temperature_init": 0.05}
 
 
@@ -64,6 +65,7 @@ def methods(data_set: DataSet) -> dict[str, Method]:
         "isogclr": _with(PAPER_RULE, settings(lr=two, isogclr_rho=radii, isogclr_gamma=(0.8, 1.0))),
         "isogclr-log": _with(LOG_RULE, settings(lr=two, isogclr_rho=radii, isogclr_gamma=(0.8, 1.0))),
     }
+    trials |= {f"isogclr-{preset}": ({"isogclr_preset": preset},) for preset in AS_THEY_COME}
     return {name: Method(name, name.split("-")[0], found) for name, found in trials.items()}
 
 

@@ -15,6 +15,8 @@ TITLES = {
     "sogclr": "SogCLR",
     "isogclr": "iSogCLR, paper's rule",
     "isogclr-log": "iSogCLR, log τ",
+    "isogclr-recommended": "iSogCLR, as it comes",
+    "isogclr-paper": "iSogCLR, the authors' recipe",
 }
 RECALLS = {
     "mean_recall": "mean of six",

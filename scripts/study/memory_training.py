@@ -62,7 +62,7 @@ class TwoTowers(nn.Module):
 
 
 def options_of(run: Run) -> dict[str, Any]:
-    return {**DEFAULTS, **run.data_set.flags, **run.setting}
+    return {**DEFAULTS, **run.flags}
 
 
 class Training:

@@ -117,8 +117,7 @@ def command_line(run: Run, data: Path, work: Path) -> list[str]:
         "workers": 0,
         "log_every_n_steps": 50,
         "save_frequency": 0,
-        **run.data_set.flags,
-        **run.setting,
+        **run.flags,
     }
     if run.data_set.task == "retrieval":
         flags["val_data"] = _pattern(data, run.split)

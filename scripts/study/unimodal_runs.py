@@ -38,8 +38,7 @@ def command_line(run: Run, data: Path, work: Path) -> list[str]:
         "workers": 0,
         "log_every_n_steps": 50,
         "save_frequency": 0,
-        **run.data_set.flags,
-        **run.setting,
+        **run.flags,
     }
     if run.part == "tune":
         flags["epochs"] = trial_epochs(run.data_set)

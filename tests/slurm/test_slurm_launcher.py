@@ -159,11 +159,12 @@ def test_the_flags_of_both_recipes_exist() -> None:
         text = (SCRIPTS / name).read_text()
         call = text[text.index('train "$LOGS"') :].replace("\\\n", " ")
         values = {"LOSS": "isogclr", "TRAIN_DATA": "x.tar", "batch": "8", "SEED": "0", "NAME": "n", "LOGS": "l"}
+        values["recipe"] = "".join(re.findall(r'then recipe="([^"]*)"', text))
         values["MODEL_FLAGS"] = re.search(r"MODEL_FLAGS:=([^}]*)}", text)[1]  # type: ignore[index]
         call = re.sub(r'"?\$\{SLURM_CPUS_PER_TASK:-4\}"?', "4", call).replace('"$@"', "")
         words = re.sub(r'"?\$(\w+)"?', lambda found, values=values: values[found[1]], call).split()
         settings, _ = params.parse(words[3:])
-        assert settings.loss.name == "isogclr"
+        assert (settings.loss.name, settings.loss.preset) == ("isogclr", "paper")
         assert settings.run.epochs == (30 if "fastclip" not in name else 37)
 
 

@@ -86,7 +86,7 @@ class TestPlan:
         data_set = plan.DATA_SETS[name]
         trials = {name: len(set(map(str, one.trials))) for name, one in plan.methods(data_set).items()}
         expected = {"features": 8, "icons": 8, "unimodal": 4}.get(data_set.task, 3 if name == "quickdraw-lt" else 6)
-        assert trials.pop(plan.PRESET, 1) == 1
+        assert trials.pop(plan.PRESET, 1) == trials.pop("isogclr-paper", 1) == 1
         assert set(trials.values()) == {expected}
         assert len(trials) == {"features": 6, "icons": 6, "unimodal": 9}.get(data_set.task, 5)
 
@@ -97,6 +97,15 @@ class TestPlan:
             source = plan.DATA_SETS[other]
             assert source.tuned_on is None
             assert plan.methods(source) == plan.methods(plan.DATA_SETS[name])
+
+    def test_isogclr_on_pairs_starts_from_the_papers_preset_unless_another_is_named(self) -> None:
+        """As when the published rows were made."""
+        tuned, named = {"isogclr_rho": 1.0}, {"isogclr_preset": "recommended"}
+        assert a_run(loss="isogclr", setting=tuned).flags["isogclr_preset"] == "paper"
+        assert a_run(loss="isogclr", setting=named).flags["isogclr_preset"] == "recommended"
+        assert "isogclr_preset" not in a_run(loss="clip").flags
+        views = plan.DATA_SETS["views-cifar10-lt"]
+        assert "isogclr_preset" not in a_run(loss="isogclr", data_set=views).flags
 
     def test_test_and_validation_are_never_mixed(self) -> None:
         chosen = {name: method.trials[0] for name, method in plan.methods(FROZEN).items()}
