@@ -66,7 +66,7 @@ class Run:
     def flags(self) -> dict[str, Any]:
         """All that differ from the defaults. iSogCLR on pairs starts from the paper's preset if none is named."""
         preset = {"isogclr_preset": "paper"} if self.loss == "isogclr" and self.data_set.task != "unimodal" else {}
-        return {**self.data_set.flags, **preset, **self.setting}
+        return {**preset, **self.data_set.flags, **self.setting}
 
     @property
     def setting_text(self) -> str:
