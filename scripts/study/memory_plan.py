@@ -1,8 +1,8 @@
 """Trainings in memory: Flickr8k behind frozen encoders, icons from scratch; batches, lengths, trials.
 
-Eight trials for each method on Flickr8k, and four on icons, where a run is five times as long; on the validation
-part, with one seed. Whatever has γ is tried with memory and without it. Beside them, as they come: `--loss isogclr`,
-and the recipe of the authors' code.
+Eight trials for each method on Flickr8k, and four on icons, where a run is five times as long; on the
+validation part, with one seed. Whatever has γ is tried with memory and without it. Beside them, as they come:
+`--loss isogclr`, and the recipe of the authors' code.
 """
 
 from __future__ import annotations
