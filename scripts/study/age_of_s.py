@@ -1,11 +1,13 @@
 """How wrong is log s, as a step uses it, against the mean over all data? By γ, batch and epoch, from one run each.
 
     python scripts/study/age_of_s.py DATA/flickr8k-frozen --batch-size 128 --epochs 15 >> docs/study/age_of_s.csv
+    python scripts/study/age_of_s.py DATA/icons --pairs 50000 --batch-size 64 --epochs 10 >> docs/study/age_of_s.csv
 
 A run (SogCLR, fixed τ, no memory) makes a path of features. Along that path several ways of remembering are kept
 side by side: each sees the same batch estimates log g_i at the same visits, and none of them changes the path. At
-some steps of each epoch the exact log g_i of the batch's samples over all training pairs is computed, which frozen
-encoders allow, and the errors of all of them are written down:
+some steps of each epoch the exact log g_i of the batch's samples over all training pairs is computed, and the errors
+of all of them are written down. Exact means in evaluation mode: dropout is a part of a batch's error, as it is in
+training, and the bias that it brings is apart from the variance.
 
     gamma          the paper's moving average, eq. 12; 1 keeps no memory, and its error is that of a batch
     gamma, drift   the same, but the mean of log g over recent batches is taken off when s is stored and added later
@@ -23,8 +25,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import feature_training
+import icon_training
 import torch
-from feature_training import FeaturePairs, open_training
 from grid import DataSet, Run
 from memory_training import Training
 from torch import Tensor
@@ -89,12 +92,15 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--temperature", type=float, default=0.05)
     parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--pairs", type=int, help="of icons; all unless given")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    flags = {"batch_size": options.batch_size, "epochs": options.epochs, "lr": options.lr}
+    flags = {"batch_size": options.batch_size, "epochs": options.epochs, "lr": options.lr, "pairs": options.pairs}
     setting = {"sogclr_temperature": options.temperature, "sogclr_gamma": 1.0}
-    run = Run("age", DataSet("age", "", "features", flags), "sogclr", "sogclr", setting, options.seed, "validation")
-    training = open_training(run, options.data)
+    is_icons = (options.data / "pictures.npy").exists()
+    data_set = DataSet("age", "", "icons" if is_icons else "features", flags)
+    run = Run("age", data_set, "sogclr", "sogclr", setting, options.seed, "validation")
+    training = (icon_training if is_icons else feature_training).open_training(run, options.data)
     sides = {name: Side(memories(training.samples)) for name in ("image", "text")}
     visited = torch.zeros(training.samples, dtype=torch.bool)
     for epoch in range(1, options.epochs + 1):
@@ -126,11 +132,8 @@ def follow(training: Training, epoch: int, sides: dict[str, Side], visited: Tens
 @torch.inference_mode()
 def exact_log_means(training: Training, rows: Tensor, temperature: float) -> dict[str, Tensor]:
     """log g over all training pairs but the own one, for both sides of these pairs."""
-    material = training.material
-    assert isinstance(material, FeaturePairs)
-    pairs = material.pairs["train"]
-    images, texts = training.towers.encoded(material.images, material.texts)
-    images, texts = images[pairs.image], texts[pairs.text]
+    everything = training.material.batch(torch.arange(training.samples))
+    images, texts = training.towers.encoded(*everything)
     positive = (images[rows] * texts[rows]).sum(dim=1)
     found = {}
     for name, own, others in (("image", images, texts), ("text", texts, images)):

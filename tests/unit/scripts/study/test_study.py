@@ -85,7 +85,7 @@ class TestPlan:
     def test_every_method_has_as_many_trials(self, name: str) -> None:
         data_set = plan.DATA_SETS[name]
         trials = {name: len(set(map(str, one.trials))) for name, one in plan.methods(data_set).items()}
-        expected = {"features": 8, "icons": 8, "unimodal": 4}.get(data_set.task, 3 if name == "quickdraw-lt" else 6)
+        expected = {"features": 8, "icons": 4, "unimodal": 4}.get(data_set.task, 3 if name == "quickdraw-lt" else 6)
         assert trials.pop(plan.PRESET, 1) == trials.pop("isogclr-paper", 1) == 1
         assert set(trials.values()) == {expected}
         assert len(trials) == {"features": 6, "icons": 6, "unimodal": 9}.get(data_set.task, 5)
