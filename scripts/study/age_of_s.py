@@ -5,8 +5,8 @@
 
 A run (SogCLR, fixed τ, no memory) makes a path of features. Along that path several ways of remembering are kept
 side by side: each sees the same batch estimates log g_i at the same visits, and none of them changes the path. At
-some steps of each epoch the exact log g_i of the batch's samples over all training pairs is computed, and the errors
-of all of them are written down. Exact means in evaluation mode: dropout is a part of a batch's error, as it is in
+some steps of each epoch the exact log g_i of the batch's samples over all training pairs is computed, and the error
+of each is written down. Exact means in evaluation mode: dropout is a part of a batch's error, as it is in
 training, and the bias that it brings is apart from the variance.
 
     gamma          the paper's moving average, eq. 12; 1 keeps no memory, and its error is that of a batch
