@@ -60,10 +60,15 @@ def train_and_measure(run: Run, folder: Path) -> Rows:
 
 
 def retrieval(training: Training, split: str) -> dict[str, float]:
-    """Recall among the pictures of a split and all their captions."""
+    """Recall among the pictures of a split and their captions.
+
+    A picture finds any of its captions, a caption any of its pictures: Flickr8k has the first, icons the second.
+    """
     material = training.material
     assert isinstance(material, FeaturePairs)
     pairs = material.pairs[split]
-    pictures, own = np.unique(pairs.image, return_inverse=True)
-    images, texts = training.towers.encoded(material.images[pictures], material.texts[pairs.text])
-    return recalls(images, texts, torch.arange(len(images)), torch.from_numpy(own))
+    pictures, place = np.unique(pairs.image, return_index=True)
+    captions, caption_place = np.unique(pairs.text, return_index=True)
+    group = pairs.text if len(pictures) == len(pairs.image) else pairs.image
+    images, texts = training.towers.encoded(material.images[pictures], material.texts[captions])
+    return recalls(images, texts, torch.from_numpy(group[place]), torch.from_numpy(group[caption_place]))

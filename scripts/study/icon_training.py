@@ -25,15 +25,19 @@ SPLITS = {"train": 0, "validation": 1, "test": 2}
 THIRDS = ("rare", "middle", "frequent")
 
 
+def training_places(split: npt.NDArray[np.int8], limit: int | None) -> npt.NDArray[np.int64]:
+    """Training icons, or so many of them, always the same."""
+    return np.sort(np.random.default_rng(0).permutation(np.flatnonzero(split == SPLITS["train"]))[:limit])
+
+
 class Icons:
-    """See `Material`. `limit` takes the first so many training icons in an order that is the same for all runs."""
+    """See `Material`. `limit` takes so many training icons."""
 
     def __init__(self, folder: Path, limit: int | None = None) -> None:
         pictures, split = np.load(folder / "pictures.npy"), np.load(folder / "split.npy")
         self.names = (folder / "names.txt").read_text(encoding="utf-8").splitlines()
         self._pictures = torch.from_numpy(pictures)
-        order = np.random.default_rng(0).permutation(np.flatnonzero(split == SPLITS["train"]))[:limit]
-        self.train = torch.from_numpy(np.sort(order))
+        self.train = torch.from_numpy(training_places(split, limit))
         self._split = split
         self.counts = Counter(word for row in self.train.tolist() for word in self.names[row].split())
         words = [word for word, count in self.counts.most_common() if count > 1]

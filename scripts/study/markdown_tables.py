@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import plan
-from analysis import Rows, best_settings, last_value, select
+from analysis import Rows, best_settings, last_value, paired_difference, select
 from grid import DataSet
 
 MISSING = "–"  # not run
@@ -13,6 +14,12 @@ MISSING = "–"  # not run
 
 def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (head, ["---"] * len(head), *lines))
+
+
+def lead_of(ours: Rows, theirs: Rows, metric: str) -> str:
+    """Paired by seed, with half of its 95 % interval if there are seeds enough for one."""
+    mean, half = paired_difference(ours, theirs, metric)
+    return f"{mean:+.2f}" if math.isnan(half) else f"{mean:+.2f} ± {half:.2f}"
 
 
 def chosen_table(rows: Rows, data_set: DataSet) -> str:

@@ -1,16 +1,17 @@
-"""Trainings in memory: Flickr8k behind frozen encoders, icons from scratch; batches, lengths, trials.
+"""Trainings in memory: Flickr8k and icons behind frozen encoders, icons from scratch; batches, lengths, trials.
 
-Eight trials for each method on Flickr8k, and four on icons, where a run is five times as long; on the validation
-part, with one seed. Every method is tried with both weight decays, and whatever has γ with memory and without it.
-Beside them, as they come: `--loss isogclr`, and the recipe of the authors' code.
+Twelve trials for each method behind frozen encoders, and four from scratch, where a run is five times as long; on
+the validation part, with one seed. Every method is tried with both weight decays, and whatever has γ with memory
+and without it. Beside them, as they come: `--loss isogclr`, and the recipe of the authors' code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from grid import DataSet, Flags, Method, settings
+from grid import DataSet, Flags, Method, Run, settings
 
 TASKS = ("features", "icons")
 FLICKR_BATCHES, FLICKR_EPOCHS = (128, 32, 512), (15, 40)
@@ -23,6 +24,7 @@ LOG_RULE: Flags = {
 }
 DECAYS = (0.1, 1.0)
 AS_THEY_COME = ("recommended", "paper")
+KNOB_SEEDS = {"flickr8k-b128-e15": (100, 101, 102), "icons-50k-b64": (100, 101)}
 PAPER_RULE: Flags = {"isogclr_temperature_rate": 0.001, "isogclr_temperature_init": 0.05}
 
 
@@ -39,7 +41,8 @@ def data_sets() -> dict[str, DataSet]:
         for name, pairs in ICON_PAIRS.items()
         for batch in ICON_BATCHES
     ]
-    return {one.name: one for one in (*flickr, *icons)}
+    frozen = DataSet("icons-frozen-b128", "icons-frozen", "features", {"batch_size": 128, "epochs": 15})
+    return {one.name: one for one in (*flickr, *icons, frozen)}
 
 
 def _icon_flags(pairs: int | None, batch: int) -> Flags:
@@ -53,27 +56,71 @@ def methods(data_set: DataSet) -> dict[str, Method]:
     """
     scale = (data_set.flags["batch_size"] / 128) ** 0.5
     rates = tuple(round(rate * scale, 6) for rate in (0.0005, 0.001, 0.002, 0.004))
-    if data_set.task == "features":
-        all_rates, two, weights, rho, fixed = rates, rates[1:3], (0.01, 0.25), 3.0, 0.03
-    else:
-        all_rates, two, weights, rho, fixed = rates[1:3], rates[2:3], (0.05, 0.25), 2.0, 0.07
-    knobs = {"isogclr_rho": (rho,), "isogclr_gamma": (0.8, 1.0)}
+    grid = _frozen_grid(rates) if data_set.task == "features" else _scratch_grid(rates)
+    knobs = {"isogclr_rho": (grid.rho,), "isogclr_gamma": grid.gammas}
     trials: dict[str, tuple[Mapping[str, Any], ...]] = {
-        "clip": settings(lr=all_rates, wd=DECAYS),
-        "siglip": settings(lr=all_rates, wd=DECAYS),
+        "clip": settings(lr=grid.all_rates, wd=grid.decays),
+        "siglip": settings(lr=grid.all_rates, wd=grid.decays),
         "cyclip": _with_decay(
             {"lr": lr, "cyclip_in_modal_weight": weight, "cyclip_cross_modal_weight": weight}
-            for lr in two
-            for weight in weights
+            for lr in grid.rates
+            for weight in grid.weights
         ),
-        "sogclr": _with_decay(settings(lr=two, sogclr_temperature=(fixed,), sogclr_gamma=(0.8, 1.0))),
-        "isogclr": _with_decay({**PAPER_RULE, **one} for one in settings(lr=two, **knobs)),
-        "isogclr-log": _with_decay({**LOG_RULE, **one} for one in settings(lr=two, **knobs)),
+        "sogclr": _with_decay(
+            settings(lr=grid.rates, sogclr_temperature=(grid.temperature,), sogclr_gamma=grid.gammas)
+        ),
+        "isogclr": _with_decay({**PAPER_RULE, **one} for one in settings(lr=grid.rates, **knobs)),
+        "isogclr-log": _with_decay({**LOG_RULE, **one} for one in settings(lr=grid.rates, **knobs)),
     }
     trials |= {f"isogclr-{preset}": ({"isogclr_preset": preset},) for preset in AS_THEY_COME}
     return {name: Method(name, name.split("-")[0], found) for name, found in trials.items()}
 
 
+@dataclass(frozen=True)
+class Grid:
+    """What the trials are made of; as many for each method."""
+
+    all_rates: tuple[float, ...]  # of losses that have no other knob
+    decays: tuple[float, ...]  # of these
+    rates: tuple[float, ...]  # of the others, which are tried with both of `DECAYS`
+    weights: tuple[float, ...]  # of CyCLIP
+    gammas: tuple[float, ...]
+    rho: float
+    temperature: float  # of SogCLR
+
+
+def _frozen_grid(rates: tuple[float, ...]) -> Grid:
+    return Grid(rates, (0.1, 0.3, 1.0), rates[1:3], (0.01, 0.05, 0.25), (0.5, 0.8, 1.0), rho=3.0, temperature=0.03)
+
+
+def _scratch_grid(rates: tuple[float, ...]) -> Grid:
+    return Grid(rates[1:3], DECAYS, rates[2:3], (0.05, 0.25), (0.8, 1.0), rho=2.0, temperature=0.07)
+
+
 def _with_decay(trials: Iterable[Flags]) -> tuple[Flags, ...]:
     """As they are (the first of the decays is the default), and with the other decay."""
     return tuple(found for one in trials for found in (one, {**one, "wd": DECAYS[1]}))
+
+
+def knobs(data_set: DataSet, chosen: Mapping[str, Flags]) -> Iterator[Run]:
+    """One temperature for all and one for each, over the knob of either; rate, decay and γ are SogCLR's for both.
+
+    On the validation part, with several seeds: trials have one value of the knob, and one seed.
+    """
+    common = chosen["sogclr"]
+    shared = {name: common[name] for name in ("lr", "wd") if name in common}
+    gamma, centre = common["sogclr_gamma"], common["sogclr_temperature"]
+    runs = [
+        *(
+            ("sogclr", {"sogclr_gamma": gamma, "sogclr_temperature": round(centre * by, 4)})
+            for by in (2 / 3, 1, 1.5)
+        ),
+        *(
+            ("isogclr-log", {**LOG_RULE, "isogclr_gamma": gamma, "isogclr_rho": rho})
+            for rho in (1.0, 2.0, 3.0, 4.0)
+        ),
+    ]
+    for seed in KNOB_SEEDS.get(data_set.name, ()):
+        for method, setting in runs:
+            found = {**shared, **setting}
+            yield Run("knob", data_set, method, method.split("-")[0], found, seed, "validation")

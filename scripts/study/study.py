@@ -13,6 +13,7 @@ import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
+import memory_plan
 import plan
 import unimodal_plan
 from analysis import best_settings
@@ -51,9 +52,8 @@ def main() -> None:
 
 
 def _study(data_set: DataSet, results: Results, options: argparse.Namespace) -> None:
-    methods = {
-        name: one for name, one in plan.methods(data_set).items() if not options.method or name in options.method
-    }
+    all_methods = plan.methods(data_set)
+    methods = {name: one for name, one in all_methods.items() if not options.method or name in options.method}
 
     def run(runs: Iterable[Run]) -> None:
         chosen = [one for one in runs if not options.method or one.method in options.method]
@@ -69,6 +69,8 @@ def _study(data_set: DataSet, results: Results, options: argparse.Namespace) -> 
     run(plan.comparison(data_set, chosen))
     if data_set.task == unimodal_plan.TASK:
         run(unimodal_plan.untrained(data_set))
+    if data_set.name in memory_plan.KNOB_SEEDS:
+        run(memory_plan.knobs(data_set, best_settings(results.rows, tuned_on, {"sogclr": all_methods["sogclr"]})))
     if data_set.name == "emoji-frozen" and not options.method:
         run(plan.ablations(data_set, chosen))
         run(plan.without_memory(data_set, chosen))

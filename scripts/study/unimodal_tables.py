@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import plan
 import unimodal_plan
-from analysis import Rows, by_seed, estimate, paired_difference, select
+from analysis import Rows, by_seed, estimate, select
 from grid import DataSet
-from markdown_tables import MISSING, chosen_table, table
+from markdown_tables import MISSING, chosen_table, lead_of, table
 from scipy.stats import spearmanr
 
 from isogclr.evaluation.paper import paper_rows
@@ -48,6 +48,7 @@ def _comparison(rows: Rows, data_set: DataSet) -> str:
     paper = papers_figures(data_set)
     measured = [*_methods(rows, data_set), unimodal_plan.UNTRAINED]
     losses = sorted(measured, key=lambda one: -estimate(select(rows, method=one), "accuracy").mean)
+    columns = {metric: title for metric, title in COLUMNS.items() if select(rows, metric=metric)}
     lines = []
     for loss in losses:
         theirs = select(rows, method=loss)
@@ -55,10 +56,10 @@ def _comparison(rows: Rows, data_set: DataSet) -> str:
             continue
         lead = MISSING
         if loss != OURS:
-            lead = "{:+.2f} ± {:.2f}".format(*paired_difference(select(rows, method=OURS), theirs, data_set.metric))
-        values = [str(estimate(theirs, metric)) for metric in COLUMNS]
+            lead = lead_of(select(rows, method=OURS), theirs, data_set.metric)
+        values = [str(estimate(theirs, metric)) for metric in columns]
         lines.append([loss, *values, lead, f"{paper[loss]:.2f}" if loss in paper else MISSING])
-    return table(["", *COLUMNS.values(), "lead of iSogCLR", "paper, 400 epochs"], lines)
+    return table(["", *columns.values(), "lead of iSogCLR", "paper, 400 epochs"], lines)
 
 
 def _agreement(rows: Rows, data_set: DataSet) -> str:

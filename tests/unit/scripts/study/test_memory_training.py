@@ -77,6 +77,22 @@ def test_a_photo_is_in_as_many_pairs_as_it_has_captions(flickr: Path) -> None:
     assert not torch.equal(images[2], images[3])
 
 
+def test_a_name_finds_any_of_its_icons(flickr: Path) -> None:
+    """Three pictures of each name: the other way round than photos with captions."""
+    training = features.open_training(a_run("features", "clip"), flickr)
+    found = training.material.pairs["test"]
+    pictures = torch.from_numpy(found.image)
+    training.material.images = training.material.images[pictures].repeat_interleave(2, dim=0)
+    training.material.pairs = {"test": feature_set.Pairs(np.arange(60), np.repeat(found.text[::3], 6))}
+    recall = features.retrieval(training, "test")
+    images, texts = training.towers.encoded(training.material.images, training.material.texts[found.text[::3]])
+    best = (texts @ images.T).argmax(dim=1)
+    assert recall["text_to_image_R@1"] == pytest.approx(
+        100 * (best // 6 == torch.arange(10)).double().mean().item()
+    )
+    assert recall["image_to_text_R@10"] == 100
+
+
 def test_features_are_standardised_over_the_training_part(flickr: Path) -> None:
     pairs = features.FeaturePairs(flickr)
     used = pairs.images[np.unique(pairs.pairs["train"].image)]

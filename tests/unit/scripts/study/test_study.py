@@ -14,6 +14,7 @@ from support.data_scripts import script
 
 analysis, grid, plan = (script(name, "study") for name in ("analysis", "grid", "plan"))
 runs, tables = (script(name, "study") for name in ("training_runs", "tables"))
+age, memory_tables = (script(name, "study") for name in ("age_of_s", "memory_tables"))
 
 FROZEN = plan.DATA_SETS["emoji-frozen"]
 
@@ -85,7 +86,8 @@ class TestPlan:
     def test_every_method_has_as_many_trials(self, name: str) -> None:
         data_set = plan.DATA_SETS[name]
         trials = {name: len(set(map(str, one.trials))) for name, one in plan.methods(data_set).items()}
-        expected = {"features": 8, "icons": 4, "unimodal": 4}.get(data_set.task, 3 if name == "quickdraw-lt" else 6)
+        of_task = {"features": 12, "icons": 4, "unimodal": 4}
+        expected = of_task.get(data_set.task, 3 if name == "quickdraw-lt" else 6)
         assert trials.pop(plan.PRESET, 1) == trials.pop("isogclr-paper", 1) == 1
         assert set(trials.values()) == {expected}
         assert len(trials) == {"features": 6, "icons": 6, "unimodal": 9}.get(data_set.task, 5)
@@ -152,3 +154,39 @@ class TestResults:
     def test_no_shards(self, tmp_path: Path) -> None:
         with pytest.raises(SystemExit, match=r"has no train-\*\.tar"):
             runs.command_line(a_run(), tmp_path, tmp_path)
+
+
+class TestTablesOfTrainingsInMemory:
+    flickr = plan.DATA_SETS["flickr8k-b128-e15"]
+
+    def test_memory_is_compared_over_trials_that_differ_in_nothing_else(self) -> None:
+        common = {"part": "tune", "data_set": self.flickr.name, "split": "validation"}
+        rows = [
+            row("sogclr", 100, value, setting=f"lr={lr} sogclr_gamma={gamma}", **common)
+            for lr, gamma, value in ((0.1, 0.8, 41.0), (0.1, 1.0, 40.0), (0.2, 0.8, 38.5), (0.2, 1.0, 39.0))
+        ]
+        rows.append(row("sogclr", 100, 90.0, setting="lr=0.3 sogclr_gamma=0.8", **common))  # without a partner
+        found = memory_tables.memory_in_trials(rows, [self.flickr]).splitlines()[-1]
+        assert found == "| flickr8k-b128-e15 | 1 of 2 | +0.25 | -0.50 | +1.00 |"
+
+    def test_leads_in_the_overview(self) -> None:
+        values = {"clip": 40.0, "siglip": 38.0, "cyclip": 41.0, "sogclr": 42.0, "isogclr-log": 41.5}
+        rows = [
+            row(method, seed, value + seed, data_set=self.flickr.name)
+            for method, value in values.items()
+            for seed in (0, 1)
+        ]
+        found = memory_tables.overview(rows, [self.flickr]).splitlines()[-1]
+        assert found.endswith("| +1.50 ± 0.00 | +3.50 ± 0.00 | +0.50 ± 0.00 | -0.50 ± 0.00 |")
+        assert len(memory_tables.overview(rows[:-2], [self.flickr]).splitlines()) == 2  # iSogCLR is missing
+
+    def test_error_of_s_by_part_of_the_run(self, tmp_path: Path) -> None:
+        with (tmp_path / "age.csv").open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(age.COLUMNS)
+            for epoch in range(1, 11):
+                for side in ("image", "text"):
+                    for memory in memory_tables.AGE_COLUMNS:
+                        writer.writerow(("photos", 8, 10, 0.05, 0, epoch, side, memory, 0.0, epoch))
+        lines = memory_tables.age_table(tmp_path / "age.csv").splitlines()[2:]
+        assert [line.split(" | ")[2] for line in lines] == ["1.50", "4.00", "8.00"]
