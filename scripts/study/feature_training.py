@@ -19,7 +19,18 @@ from torch import Tensor, nn
 from retrieval import recalls
 
 WIDTH = 256  # of the hidden layer and of the common space
-DROPOUT = 0.3  # of 0, 0.3 and 0.5 the best for CLIP, on the validation part: 35, 42, 39
+DROPOUT = 77  # of 256: of shares of 0, 0.3 and 0.5 the best for CLIP, on the validation part: 35, 42, 39
+
+
+class Dropout(nn.Module):
+    """`nn.Dropout` from a byte per number: torch's own draws took a fifth of a step."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        if not self.training:
+            return values
+        words = torch.empty(-(-values.numel() // 8), dtype=torch.int64).random_(-(2**63), None)
+        bytes_ = words.view(torch.uint8)[: values.numel()].view(values.shape)
+        return values * (bytes_ >= DROPOUT) * (256 / (256 - DROPOUT))
 
 
 class FeaturePairs:
@@ -46,7 +57,7 @@ def open_training(run: Run, folder: Path) -> Training:
 
 def _head(size: int) -> nn.Module:
     first, second = nn.Linear(size, WIDTH), nn.Linear(WIDTH, WIDTH)
-    return nn.Sequential(nn.Dropout(DROPOUT), first, nn.GELU(), nn.Dropout(DROPOUT), second)
+    return nn.Sequential(Dropout(), first, nn.GELU(), Dropout(), second)
 
 
 def train_and_measure(run: Run, folder: Path) -> Rows:

@@ -1,8 +1,9 @@
 """Trainings in memory: Flickr8k and icons behind frozen encoders, icons from scratch; batches, lengths, trials.
 
-Twelve trials for each method behind frozen encoders, and four from scratch, where a run is five times as long; on
-the validation part, with one seed. Every method is tried with both weight decays, and whatever has γ with memory
-and without it. Beside them, as they come: `--loss isogclr`, and the recipe of the authors' code.
+Trials on the validation part, with one seed, as many for each method: twelve on Flickr8k with 128 pairs, six with
+other batches and on frozen icons, four from scratch, where a run is long. Every method is tried with both weight
+decays, and whatever has γ with memory and without it. Beside them, as they come: `--loss isogclr`, and the recipe
+of the authors' code.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ def methods(data_set: DataSet) -> dict[str, Method]:
     """
     scale = (data_set.flags["batch_size"] / 128) ** 0.5
     rates = tuple(round(rate * scale, 6) for rate in (0.0005, 0.001, 0.002, 0.004))
-    grid = _frozen_grid(rates) if data_set.task == "features" else _scratch_grid(rates)
+    grid = GRIDS.get(data_set.name, _scratch_grid if data_set.task == "icons" else _small_frozen_grid)(rates)
     knobs = {"isogclr_rho": (grid.rho,), "isogclr_gamma": grid.gammas}
     trials: dict[str, tuple[Mapping[str, Any], ...]] = {
-        "clip": settings(lr=grid.all_rates, wd=grid.decays),
-        "siglip": settings(lr=grid.all_rates, wd=grid.decays),
+        "clip": settings(lr=grid.clip_rates, wd=grid.decays),
+        "siglip": settings(lr=grid.siglip_rates, wd=grid.decays),
         "cyclip": _with_decay(
             {"lr": lr, "cyclip_in_modal_weight": weight, "cyclip_cross_modal_weight": weight}
             for lr in grid.rates
@@ -78,10 +79,11 @@ def methods(data_set: DataSet) -> dict[str, Method]:
 
 @dataclass(frozen=True)
 class Grid:
-    """What the trials are made of; as many for each method."""
+    """What the trials are made of; as many for each method. CLIP and SigLIP have no knob, and more rates."""
 
-    all_rates: tuple[float, ...]  # of losses that have no other knob
-    decays: tuple[float, ...]  # of these
+    clip_rates: tuple[float, ...]
+    siglip_rates: tuple[float, ...]
+    decays: tuple[float, ...]  # of these two
     rates: tuple[float, ...]  # of the others, which are tried with both of `DECAYS`
     weights: tuple[float, ...]  # of CyCLIP
     gammas: tuple[float, ...]
@@ -90,11 +92,22 @@ class Grid:
 
 
 def _frozen_grid(rates: tuple[float, ...]) -> Grid:
-    return Grid(rates, (0.1, 0.3, 1.0), rates[1:3], (0.01, 0.05, 0.25), (0.5, 0.8, 1.0), rho=3.0, temperature=0.03)
+    weights, gammas = (0.01, 0.05, 0.25), (0.5, 0.8, 1.0)
+    return Grid(rates, rates, (0.1, 0.3, 1.0), rates[1:3], weights, gammas, rho=3.0, temperature=0.03)
+
+
+def _small_frozen_grid(rates: tuple[float, ...]) -> Grid:
+    """The rates that were best with 128 pairs are among them."""
+    weights, gammas = (0.01, 0.05, 0.25), (0.5, 0.8, 1.0)
+    return Grid(rates[:3], rates[1:], DECAYS, rates[2:3], weights, gammas, rho=3.0, temperature=0.03)
 
 
 def _scratch_grid(rates: tuple[float, ...]) -> Grid:
-    return Grid(rates[1:3], DECAYS, rates[2:3], (0.05, 0.25), (0.8, 1.0), rho=2.0, temperature=0.07)
+    middle = rates[1:3]
+    return Grid(middle, middle, DECAYS, rates[2:3], (0.05, 0.25), (0.8, 1.0), rho=2.0, temperature=0.07)
+
+
+GRIDS = {"flickr8k-b128-e15": _frozen_grid}
 
 
 def _with_decay(trials: Iterable[Flags]) -> tuple[Flags, ...]:

@@ -140,7 +140,7 @@ def _optimizer(towers: nn.Module, lr: float, decay: float) -> torch.optim.Optimi
         {"params": [one for one in parameters if one.ndim > 1], "weight_decay": decay},
         {"params": [one for one in parameters if one.ndim <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.98), eps=1e-6)
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.98), eps=1e-6, fused=True)
 
 
 def create_loss(name: str, chosen: Mapping[str, Any], steps: int) -> ContrastiveLoss:

@@ -86,8 +86,8 @@ class TestPlan:
     def test_every_method_has_as_many_trials(self, name: str) -> None:
         data_set = plan.DATA_SETS[name]
         trials = {name: len(set(map(str, one.trials))) for name, one in plan.methods(data_set).items()}
-        of_task = {"features": 12, "icons": 4, "unimodal": 4}
-        expected = of_task.get(data_set.task, 3 if name == "quickdraw-lt" else 6)
+        of_name = {"flickr8k-b128-e15": 12, "quickdraw-lt": 3}
+        expected = of_name.get(name, {"icons": 4, "unimodal": 4}.get(data_set.task, 6))
         assert trials.pop(plan.PRESET, 1) == trials.pop("isogclr-paper", 1) == 1
         assert set(trials.values()) == {expected}
         assert len(trials) == {"features": 6, "icons": 6, "unimodal": 9}.get(data_set.task, 5)
