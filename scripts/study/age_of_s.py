@@ -74,14 +74,14 @@ def memories(samples: int) -> list[Memory]:
     for gamma in GAMMAS:
         for drift in (False, True) if gamma < 1 else (False,):
             name = f"gamma {gamma:g}" + (", drift" if drift else "")
-            found.append(Memory(name, _constant(gamma), drift, torch.zeros(samples)))
+            found.append(Memory(name, constant(gamma), drift, torch.zeros(samples)))
     for drift in (False, True):
         name = "sigmoid" + (", drift" if drift else "")
         found.append(Memory(name, lambda old, new: torch.sigmoid(new - old), drift, torch.zeros(samples)))
     return found
 
 
-def _constant(gamma: float) -> Callable[[Tensor, Tensor], Tensor]:
+def constant(gamma: float) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda old, new: torch.full_like(new, gamma)
 
 

@@ -16,7 +16,9 @@ grid, plan = (script(name, "study") for name in ("grid", "plan"))
 feature_set, features, icons = (
     script(name, "study") for name in ("feature_set", "feature_training", "icon_training")
 )
-age, memory, retrieval = (script(name, "study") for name in ("age_of_s", "memory_training", "retrieval"))
+age, better, memory, retrieval = (
+    script(name, "study") for name in ("age_of_s", "estimates_of_s", "memory_training", "retrieval")
+)
 LOSSES = ("clip", "siglip", "cyclip", "sogclr", "isogclr")
 
 
@@ -148,7 +150,7 @@ class TestAgeOfS:
             assert float(found["image"][place]) == pytest.approx(math.log(np.mean(values)), abs=1e-4)
 
     def test_memory_is_equation_12(self) -> None:
-        one = age.Memory("x", age._constant(0.8), False, torch.zeros(3))
+        one = age.Memory("x", age.constant(0.8), False, torch.zeros(3))
         rows, first = torch.tensor([2, 0]), torch.tensor([True, True])
         assert one.visit(rows, torch.tensor([1.0, 2.0]), first).tolist() == [1.0, 2.0]
         used = one.visit(rows, torch.tensor([3.0, 2.0]), ~first)
@@ -157,9 +159,57 @@ class TestAgeOfS:
 
     def test_a_common_drift_is_followed(self) -> None:
         """All samples move together: what was remembered moves with them."""
-        one = age.Memory("x", age._constant(0.5), True, torch.zeros(2))
+        one = age.Memory("x", age.constant(0.5), True, torch.zeros(2))
         rows, own = torch.tensor([0, 1]), torch.tensor([-1.0, 1.0])
         one.visit(rows, own, torch.tensor([True, True]))
         one.recent = 5.0  # as if all batches in between had been higher
         used = one.visit(rows, own + 5.0, torch.tensor([False, False]))
         torch.testing.assert_close(used, own + 5.0)
+
+
+class TestEstimatesOfS:
+    def test_an_s_from_the_batch_or_from_memory_is_that_of_sogclr(self, flickr: Path) -> None:
+        """The dense loss and the library's, over two epochs: the same steps."""
+        for gamma, name in ((1.0, "batch"), (0.8, "gamma 0.8")):
+            run = a_run("features", "sogclr", sogclr_temperature=0.1, sogclr_gamma=gamma)
+            expected, found = (features.open_training(run, flickr) for _ in range(2))
+            found.loss = better.EstimatedLoss(0.1, better.estimates(name, found, 0.1, refresh=1))
+            for training in (expected, found):
+                torch.manual_seed(3)
+                for _ in range(2):
+                    list(training.steps())
+            for one, other in zip(expected.towers.parameters(), found.towers.parameters(), strict=True):
+                torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+    def test_the_exact_one_knows_all_pairs(self, flickr: Path) -> None:
+        """Without dropout it is what `age_of_s.py` compares with, for both sides."""
+        training = features.open_training(a_run("features", "sogclr"), flickr)
+        training.towers.eval()
+        rows = torch.tensor([5, 77, 3])
+        first, second = training.towers(*training.material.batch(rows))
+        of_side = better.estimates("exact", training, 0.2, refresh=1)
+        positive, exact = (first * second).sum(dim=1).detach(), age.exact_log_means(training, rows, 0.2)
+        training.towers.eval()
+        for side, anchors in (("image", first), ("text", second)):
+            found = of_side[side](rows, torch.zeros(3), anchors.detach(), positive)
+            torch.testing.assert_close(found, exact[side], atol=1e-4, rtol=1e-4)
+
+    def test_a_sample_with_a_large_s_takes_more_of_a_visit(self, flickr: Path) -> None:
+        training = features.open_training(a_run("features", "sogclr"), flickr)
+        estimate = better.estimates("sigmoid 0", training, 0.1, refresh=1)["image"]
+        rows = torch.tensor([0, 1])
+        estimate(rows, torch.tensor([3.0, -3.0]), rows, rows)
+        used = estimate(rows, torch.tensor([0.0, -6.0]), rows, rows)
+        gamma = torch.sigmoid(torch.tensor([3.0, -3.0]))
+        expected = (1 - gamma) * torch.tensor([3.0, -3.0]).exp() + gamma * torch.tensor([0.0, -6.0]).exp()
+        torch.testing.assert_close(used.exp(), expected)
+
+    def test_the_exact_one_is_as_old_as_it_may_be(self, flickr: Path) -> None:
+        training = features.open_training(a_run("features", "sogclr"), flickr)
+        training.towers.eval()
+        everything = better.Everything(training, refresh=2)
+        before = everything.features("image")
+        training.step = 1
+        assert everything.features("image") is before
+        training.step = 2
+        assert everything.features("image") is not before
