@@ -13,6 +13,7 @@ measured is recall on the validation part.
     gamma G, drift       see `age_of_s.py`
     sigmoid C            γ_i = sigmoid(log s_i + C), as in SCENT (arXiv 2602.02877)
     exact                see above
+    exact, gamma G       eq. 12 with an exact s in place of the remembered one
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from memory_training import Training
 from torch import Tensor
 
 from isogclr.losses import LossOutput
-from isogclr.objective import hardness, log_batch_mean, surrogate, weights
+from isogclr.objective import hardness, log_batch_mean, moving_average, surrogate, weights
 
 COLUMNS = (
     *("data_set", "pairs", "batch_size", "epochs", "lr", "weight_decay", "temperature"),
@@ -89,22 +90,28 @@ def estimates(name: str, training: Training, temperature: float, refresh: int) -
     """For each side, from a name such as `gamma 0.8, drift`."""
     if name == "batch":
         return dict.fromkeys(SIDES, lambda rows, log_g, anchors, positive: log_g)
-    if name == "exact":
+    if name.startswith("exact"):
         everything = Everything(training, refresh)
+        of_batch = float(name.partition("gamma ")[2] or 0)
         others = dict(zip(SIDES, reversed(SIDES), strict=True))
-        return {side: _exact(everything, others[side], temperature) for side in SIDES}
+        return {side: _exact(everything, others[side], temperature, of_batch) for side in SIDES}
     kind, _, number = name.removesuffix(", drift").partition(" ")
     value = float(number)
     gamma = {"gamma": constant(value), "sigmoid": lambda old, new: torch.sigmoid(old + value)}[kind]
     return {side: _remembered(name, gamma, training.samples) for side in SIDES}
 
 
-def _exact(everything: Everything, other: str, temperature: float) -> Estimate:
+def _exact(everything: Everything, other: str, temperature: float, of_batch: float) -> Estimate:
+    """The batch has a share in it, or none."""
+
     def estimate(rows: Tensor, log_g: Tensor, anchors: Tensor, positive: Tensor) -> Tensor:
         candidates = everything.features(other)
         exponent = (anchors @ candidates.T - positive[:, None]) / temperature
         exponent[torch.arange(len(rows)), rows] = -math.inf
-        return torch.logsumexp(exponent, dim=1) - math.log(len(candidates) - 1)
+        log_mean = torch.logsumexp(exponent, dim=1) - math.log(len(candidates) - 1)
+        if of_batch == 0:
+            return log_mean
+        return moving_average(log_mean, log_g, of_batch, torch.zeros_like(log_g, dtype=torch.bool))
 
     return estimate
 

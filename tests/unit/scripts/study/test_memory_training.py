@@ -193,6 +193,9 @@ class TestEstimatesOfS:
         for side, anchors in (("image", first), ("text", second)):
             found = of_side[side](rows, torch.zeros(3), anchors.detach(), positive)
             torch.testing.assert_close(found, exact[side], atol=1e-4, rtol=1e-4)
+            mixed = better.estimates("exact, gamma 0.8", training, 0.2, refresh=1)[side]
+            found = mixed(rows, torch.zeros(3), anchors.detach(), positive)
+            torch.testing.assert_close(found.exp(), 0.2 * exact[side].exp() + 0.8, atol=1e-4, rtol=1e-4)
 
     def test_a_sample_with_a_large_s_takes_more_of_a_visit(self, flickr: Path) -> None:
         training = features.open_training(a_run("features", "sogclr"), flickr)
