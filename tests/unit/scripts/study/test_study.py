@@ -87,7 +87,7 @@ class TestPlan:
         data_set = plan.DATA_SETS[name]
         trials = {name: len(set(map(str, one.trials))) for name, one in plan.methods(data_set).items()}
         of_name = {"flickr8k-b128-e15": 12, "quickdraw-lt": 3}
-        expected = of_name.get(name, {"icons": 4, "unimodal": 4}.get(data_set.task, 6))
+        expected = of_name.get(name, {"features": 4, "icons": 4, "unimodal": 4}.get(data_set.task, 6))
         assert trials.pop(plan.PRESET, 1) == trials.pop("isogclr-paper", 1) == 1
         assert set(trials.values()) == {expected}
         assert len(trials) == {"features": 6, "icons": 6, "unimodal": 9}.get(data_set.task, 5)
