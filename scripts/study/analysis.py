@@ -20,6 +20,13 @@ class Estimate:
     deviation: float
     seeds: int
 
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        """A value per seed."""
+        found = np.array(values)
+        deviation = float(found.std(ddof=1)) if len(found) > 1 else float("nan")
+        return cls(float(found.mean()) if len(found) else float("nan"), deviation, len(found))
+
     def __str__(self) -> str:
         return f"{self.mean:.2f} ± {self.deviation:.2f}" if self.seeds > 1 else f"{self.mean:.2f}"
 
@@ -43,9 +50,7 @@ def by_seed(rows: Rows, metric: str) -> dict[int, float]:
 
 
 def estimate(rows: Rows, metric: str) -> Estimate:
-    values = np.array([*by_seed(rows, metric).values()])
-    deviation = float(values.std(ddof=1)) if len(values) > 1 else float("nan")
-    return Estimate(float(values.mean()) if len(values) else float("nan"), deviation, len(values))
+    return Estimate.of([*by_seed(rows, metric).values()])
 
 
 def paired_difference(rows: Rows, baseline: Rows, metric: str, level: float = 0.95) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import memory_plan
 import plan
-from analysis import Rows, estimate, last_value, select
+from analysis import Estimate, Rows, estimate, last_value, select
 from grid import DataSet
 from markdown_tables import MISSING, chosen_table, lead_of, table
 
@@ -55,6 +55,7 @@ def memory_tables(rows: Rows) -> list[str]:
     tried = [one for one in plan.DATA_SETS.values() if one.task in memory_plan.TASKS]
     parts += ["### Overview", overview(rows, tried)]
     parts += ["### Memory in the trials", memory_in_trials(rows, tried)]
+    parts += ["### The knob of one temperature and of all", knob_table(rows, tried)]
     return parts
 
 
@@ -64,9 +65,10 @@ def overview(rows: Rows, data_sets: Iterable[DataSet]) -> str:
     for data_set in data_sets:
         found = select(rows, part="compare", data_set=data_set.name)
         of = {name: select(found, method=name) for name in (*RIVALS, "isogclr-log")}
-        if all(of.values()):
-            means = [str(estimate(theirs, data_set.metric)) for theirs in of.values()]
-            leads = [lead_of(of["isogclr-log"], of[name], data_set.metric) for name in RIVALS]
+        ours = of["isogclr-log"]
+        if ours:
+            means = [str(estimate(one, data_set.metric)) if one else MISSING for one in of.values()]
+            leads = [lead_of(ours, of[name], data_set.metric) if of[name] else MISSING for name in RIVALS]
             lines.append([data_set.name, *means, *leads])
     names = [TITLES[name] for name in RIVALS]
     return table(["", *names, "iSogCLR", *(f"lead over {name}" for name in names)], lines)
@@ -90,6 +92,41 @@ def age_table(path: Path) -> str:
                 cells.append(f"{sum(values) / len(values):.2f}")
             lines.append([f"{data_set}, batch {batch}", part, *cells])
     return table(["", "", *(name.replace("gamma", "γ") for name in AGE_COLUMNS)], lines)
+
+
+def knob_table(rows: Rows, data_sets: Iterable[DataSet]) -> str:
+    """One temperature for all, and one for each, over the knob of either: validation recall."""
+    lines = []
+    for data_set in data_sets:
+        found = select(rows, part="knob", data_set=data_set.name)
+        for method, knob in (("sogclr", "sogclr_temperature"), ("isogclr-log", "isogclr_rho")):
+            theirs = select(found, method=method)
+            scores = {_value_of(knob, setting): setting for setting in {row["setting"] for row in theirs}}
+            for value in sorted(scores):
+                score = estimate(select(theirs, setting=scores[value]), data_set.metric)
+                lines.append([data_set.name, f"{TITLES[method]}, {knob.rpartition('_')[2]} {value:g}", str(score)])
+    return table(["", "", "mean of six, validation"], lines)
+
+
+def _value_of(knob: str, setting: str) -> float:
+    (value,) = (word.removeprefix(f"{knob}=") for word in setting.split() if word.startswith(f"{knob}="))
+    return float(value)
+
+
+def estimates_table(path: Path) -> str:
+    """Validation recall by where s comes from; a mean with the deviation of a seed."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        rows = [*csv.DictReader(stream)]
+    names = list(dict.fromkeys(row["estimate"] for row in rows))
+    lines = []
+    for head in dict.fromkeys((row["data_set"], row["pairs"], row["batch_size"], row["epochs"]) for row in rows):
+        of_head = select(rows, **dict(zip(("data_set", "pairs", "batch_size", "epochs"), head, strict=True)))
+        cells = []
+        for name in names:
+            values = [float(row["mean_recall"]) for row in select(of_head, estimate=name)]
+            cells.append(str(Estimate.of(values)) if values else MISSING)
+        lines.append([f"{head[0]}, {head[1]} pairs, batch {head[2]}, {head[3]} epochs", *cells])
+    return table(["", *(name.replace("gamma", "γ") for name in names)], lines)
 
 
 def memory_in_trials(rows: Rows, data_sets: Iterable[DataSet]) -> str:

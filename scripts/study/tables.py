@@ -10,7 +10,7 @@ import plan
 from analysis import Rows, by_seed, estimate, last_value, paired_difference, select
 from grid import DataSet
 from markdown_tables import MISSING, chosen_table, table
-from memory_tables import age_table, memory_tables
+from memory_tables import age_table, estimates_table, memory_tables
 from unimodal_tables import unimodal_tables
 
 from isogclr.report.canvas import Frame, Paint, Table, Theme, draw
@@ -39,6 +39,7 @@ COLUMNS = {
     },
 }
 AGE = "age_of_s.csv"  # of age_of_s.py
+ESTIMATES = "estimates_of_s.csv"  # of estimates_of_s.py
 WITHOUT_MEMORY = {
     "start-no-memory": "iSogCLR, log τ, no memory",
     "start-newton": "iSogCLR, log τ, no memory, η 1",
@@ -77,6 +78,8 @@ def write_all(rows: Rows, folder: Path) -> None:
     parts += memory_tables(rows) + unimodal_tables(rows)
     if (folder / AGE).exists():
         parts += ["### Error of log s", age_table(folder / AGE)]
+    if (folder / ESTIMATES).exists():
+        parts += ["### What a better s is worth", estimates_table(folder / ESTIMATES)]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "tables.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     for figure in (

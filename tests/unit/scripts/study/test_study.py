@@ -14,7 +14,7 @@ from support.data_scripts import script
 
 analysis, grid, plan = (script(name, "study") for name in ("analysis", "grid", "plan"))
 runs, tables = (script(name, "study") for name in ("training_runs", "tables"))
-age, memory_tables = (script(name, "study") for name in ("age_of_s", "memory_tables"))
+age, better, memory_tables = (script(name, "study") for name in ("age_of_s", "estimates_of_s", "memory_tables"))
 
 FROZEN = plan.DATA_SETS["emoji-frozen"]
 
@@ -178,7 +178,41 @@ class TestTablesOfTrainingsInMemory:
         ]
         found = memory_tables.overview(rows, [self.flickr]).splitlines()[-1]
         assert found.endswith("| +1.50 ± 0.00 | +3.50 ± 0.00 | +0.50 ± 0.00 | -0.50 ± 0.00 |")
+        without = memory_tables.overview(rows[2:], [self.flickr]).splitlines()[-1]
+        assert without.startswith("| flickr8k-b128-e15 | – |")
+        assert without.endswith("| – | +3.50 ± 0.00 | +0.50 ± 0.00 | -0.50 ± 0.00 |")
         assert len(memory_tables.overview(rows[:-2], [self.flickr]).splitlines()) == 2  # iSogCLR is missing
+
+    def test_knobs_of_one_temperature_and_of_all(self) -> None:
+        common = {"part": "knob", "data_set": self.flickr.name, "split": "validation"}
+        rows = [
+            *(
+                row("sogclr", seed, 40.0 + seed, setting="lr=1 sogclr_temperature=0.05", **common)
+                for seed in (0, 2)
+            ),
+            row("sogclr", 0, 39.0, setting="lr=1 sogclr_temperature=0.03", **common),
+            row("isogclr-log", 0, 42.0, setting="isogclr_rho=2.0 lr=1", **common),
+        ]
+        lines = memory_tables.knob_table(rows, [self.flickr]).splitlines()[2:]
+        assert [line.split(" | ")[1] for line in lines] == [
+            "SogCLR, temperature 0.03",
+            "SogCLR, temperature 0.05",
+            "iSogCLR, log τ, rho 2",
+        ]
+        assert [line.split(" | ")[2] for line in lines] == ["39.00 |", "41.00 ± 1.41 |", "42.00 |"]
+
+    def test_what_a_better_s_is_worth(self, tmp_path: Path) -> None:
+        with (tmp_path / "s.csv").open("w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(better.COLUMNS)
+            for batch, name, seed, value in ((32, "batch", 0, 40), (32, "exact", 0, 41), (32, "exact", 1, 43)):
+                writer.writerow(("photos", 90, batch, 8, 0.1, 0.1, 0.03, name, seed, value))
+            writer.writerow(("photos", 90, 64, 8, 0.1, 0.1, 0.03, "exact", 0, 44))
+        lines = memory_tables.estimates_table(tmp_path / "s.csv").splitlines()[2:]
+        assert lines == [
+            "| photos, 90 pairs, batch 32, 8 epochs | 40.00 | 42.00 ± 1.41 |",
+            "| photos, 90 pairs, batch 64, 8 epochs | – | 44.00 |",
+        ]
 
     def test_error_of_s_by_part_of_the_run(self, tmp_path: Path) -> None:
         with (tmp_path / "age.csv").open("w", newline="", encoding="utf-8") as stream:
