@@ -70,7 +70,7 @@ class Run:
 
     @property
     def setting_text(self) -> str:
-        return " ".join(f"{name}={value}" for name, value in sorted(self.setting.items())) or "defaults"
+        return setting_text(self.setting)
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -81,6 +81,11 @@ class Run:
     def folder(self) -> str:
         digest = hashlib.sha256("\n".join(self.key).encode()).hexdigest()[:10]
         return f"{self.data_set.name}-{self.method}-{self.seed}-{digest}".replace(" ", "_")
+
+
+def setting_text(setting: Flags) -> str:
+    """As the table of results has it."""
+    return " ".join(f"{name}={value}" for name, value in sorted(setting.items())) or "defaults"
 
 
 def settings(**choices: tuple[Any, ...]) -> tuple[Flags, ...]:

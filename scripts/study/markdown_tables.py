@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import plan
 from analysis import Rows, best_settings, last_value, paired_difference, select
-from grid import DataSet
+from grid import DataSet, setting_text
 
 MISSING = "–"  # not run
 
@@ -25,10 +25,15 @@ def lead_of(ours: Rows, theirs: Rows, metric: str) -> str:
 def chosen_table(rows: Rows, data_set: DataSet) -> str:
     """Of every method that has all its trials, the setting that was best on the validation part."""
     tuned = select(rows, part="tune", data_set=data_set.name)
-    tried = {name: method for name, method in plan.methods(data_set).items() if select(tuned, method=name)}
+    settings = {name: {row["setting"] for row in select(tuned, method=name)} for name in plan.methods(data_set)}
+    tried = {
+        name: method
+        for name, method in plan.methods(data_set).items()
+        if settings[name] >= {setting_text(trial) for trial in method.trials}
+    }
     lines = []
     for method, setting in best_settings(rows, data_set, tried).items():
-        text = " ".join(f"{name}={value}" for name, value in sorted(setting.items()))
+        text = setting_text(setting)
         score = last_value(select(tuned, method=method, setting=text), data_set.metric)
         lines.append([method, f"`{text}`", f"{score:.2f}"])
     return table(["", "chosen setting", "on the validation part"], lines)
